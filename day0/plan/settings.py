@@ -1,0 +1,40 @@
+"""How the reference runtime is told to run: the part of a plan that the engine reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from day0.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Settings of one engine. Sizes are in tokens unless they say otherwise.
+
+    `dtype` "auto" is float32 on a CPU and the checkpoint's own dtype elsewhere; `kv_dtype` "auto" follows it.
+    `max_model_len` None means the model's own limit, cut to what the cache can hold for one sequence.
+    `kv_cache_bytes` None lets the engine size the cache from free memory, `mem_fraction` of it at most.
+    `workspace_experts` is how many unpacked experts the conversion workspace holds at once. `debug` fills pages and
+    state slots with NaN when they are freed, so that a stale read shows.
+    """
+
+    device: str = "auto"
+    dtype: str = "auto"
+    kv_dtype: str = "auto"
+    page_size: int = 16
+    max_model_len: int | None = None
+    max_num_seqs: int = 32
+    max_num_batched_tokens: int = 2048
+    max_queue: int = 1024
+    mem_fraction: float = 0.5
+    kv_cache_bytes: int | None = None
+    workspace_experts: int = 16
+    seed: int = 0
+    debug: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("page_size", "max_num_seqs", "max_num_batched_tokens", "workspace_experts"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}", where="settings")
+        if not 0.0 < self.mem_fraction <= 1.0:
+            raise InputError(f"mem_fraction must be in (0, 1], got {self.mem_fraction}", where="settings")

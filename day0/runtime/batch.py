@@ -1,0 +1,157 @@
+"""What one step is given and what it gives back: requests, sampling parameters, the batch, the tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from day0.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from day0.runtime.trace import Trace
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen. Temperature 0 is greedy; `top_k` 0 and `top_p` 1 leave the distribution whole.
+
+    `logprobs` is how many alternatives to report beside the chosen token (None: no log probabilities at all).
+    `stop_token_ids` end a sequence besides the model's own end tokens, which `ignore_eos` switches off.
+    """
+
+    max_tokens: int = 16
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    logprobs: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        _require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
+        _require(0.0 <= self.temperature <= 100.0, "temperature", self.temperature, "between 0 and 100")
+        _require(0.0 < self.top_p <= 1.0, "top_p", self.top_p, "in (0, 1]")
+        _require(self.top_k >= 0, "top_k", self.top_k, "0 (all) or more")
+        _require(0.0 <= self.min_p <= 1.0, "min_p", self.min_p, "in [0, 1]")
+        _require(
+            -2.0 <= self.presence_penalty <= 2.0, "presence_penalty", self.presence_penalty, "in [-2, 2]"
+        )
+        _require(
+            -2.0 <= self.frequency_penalty <= 2.0, "frequency_penalty", self.frequency_penalty, "in [-2, 2]"
+        )
+        _require(
+            0.0 < self.repetition_penalty <= 10.0, "repetition_penalty", self.repetition_penalty, "in (0, 10]"
+        )
+        _require(self.logprobs is None or 0 <= self.logprobs <= 20, "logprobs", self.logprobs, "in 0..20")
+
+
+def _require(holds: bool, name: str, value: object, wanted: str) -> None:
+    # A comparison with NaN is false, so NaN is refused here too.
+    if not holds:
+        raise InputError(f"{name} must be {wanted}, got {value}", where=name)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSpan:
+    """Embeddings that replace the placeholder tokens `start .. start + len(embeddings)` of a prompt."""
+
+    start: int
+    embeddings: torch.Tensor  # [tokens, hidden]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt to complete. `id` is unique among the requests an engine holds."""
+
+    id: str
+    prompt_ids: tuple[int, ...]
+    params: SamplingParams = field(default_factory=SamplingParams)
+    images: tuple[ImageSpan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token and its log probability under the model (natural log, before penalties and temperature)."""
+
+    token_id: int
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenOutput:
+    """One new token of one request. `finish_reason` is set on the request's last one."""
+
+    request_id: str
+    token_id: int
+    logprob: float | None = None
+    top_logprobs: tuple[TokenLogprob, ...] = ()
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """All tokens of one request; a stop token, where there was one, is the last of them."""
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    logprobs: tuple[float, ...] = ()
+    top_logprobs: tuple[tuple[TokenLogprob, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSlice:
+    """The part of a step that belongs to one sequence: rows `start .. start + length` of the flat batch.
+
+    `context` tokens of it are in the cache already. `pages` are its pages in order, enough for context + length;
+    `state_slot` is its slot of recurrent state, -1 where the model has none.
+    """
+
+    start: int
+    length: int
+    context: int
+    pages: tuple[int, ...]
+    state_slot: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+    @property
+    def total(self) -> int:
+        return self.context + self.length
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardBatch:
+    """One step's facts, filled by the runner and passed down through every `forward`.
+
+    Sequences lie one after another in flat rows (no padding); the decoding ones (length 1) come first. `rows` are
+    the rows whose logits are wanted.
+    """
+
+    token_ids: torch.Tensor  # [tokens] int64
+    positions: torch.Tensor  # [tokens] int64
+    sequences: tuple[SequenceSlice, ...]
+    rows: torch.Tensor  # [wanted] int64
+    page_table: torch.Tensor  # [sequences, pages] int64, short rows padded with 0
+    write_slots: torch.Tensor  # [tokens] int64, flat cache slot of each row
+    state_slots: torch.Tensor  # [sequences] int64
+    context_lens: torch.Tensor  # [sequences] int64
+    num_decodes: int
+    image_rows: torch.Tensor | None = None  # [image tokens] int64
+    image_embeddings: torch.Tensor | None = None  # [image tokens, hidden]
+    trace: Trace | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self.token_ids.shape[0])
