@@ -31,29 +31,29 @@ def read_kimi_vision(top: ConfigReader) -> VisionSpec | None:
     for key, word in _FIXED_WORDS.items():
         section.choice(key, {word: word})
     for key in _BIASES:
-        if section.bool(key):
+        if section.flag(key):
             raise InputError("biases in the vision tower are not known here", where=section.where(key))
     spec = VisionSpec(
-        patch_size=section.int("patch_size"),
-        hidden_size=section.int("vt_hidden_size"),
-        qkv_size=section.int("qkv_hidden_size"),
-        num_layers=section.int("vt_num_hidden_layers"),
-        num_heads=section.int("vt_num_attention_heads"),
-        mlp_width=section.int("vt_intermediate_size"),
-        position_grid=(section.int("init_pos_emb_height"), section.int("init_pos_emb_width")),
-        position_frames=section.int("init_pos_emb_time"),
+        patch_size=section.integer("patch_size"),
+        hidden_size=section.integer("vt_hidden_size"),
+        qkv_size=section.integer("qkv_hidden_size"),
+        num_layers=section.integer("vt_num_hidden_layers"),
+        num_heads=section.integer("vt_num_attention_heads"),
+        mlp_width=section.integer("vt_intermediate_size"),
+        position_grid=(section.integer("init_pos_emb_height"), section.integer("init_pos_emb_width")),
+        position_frames=section.integer("init_pos_emb_time"),
         merge=_read_merge(section),
-        text_hidden_size=section.int("text_hidden_size"),
+        text_hidden_size=section.integer("text_hidden_size"),
         norm_eps=TOWER_NORM_EPS,
-        projector_norm_eps=section.float("projector_ln_eps"),
-        placeholder_token_id=top.int("media_placeholder_token_id", minimum=0),
+        projector_norm_eps=section.number("projector_ln_eps"),
+        placeholder_token_id=top.integer("media_placeholder_token_id", minimum=0),
     )
-    _check(section, spec, top.required_section("text_config").int("hidden_size"))
+    _check(section, spec, top.required_section("text_config").integer("hidden_size"))
     return spec
 
 
 def _read_merge(section: ConfigReader) -> tuple[int, int]:
-    merge = section.ints("merge_kernel_size")
+    merge = section.integers("merge_kernel_size")
     if len(merge) != 2 or min(merge) < 1:
         raise InputError(f"must be two positive integers, got {list(merge)}", where=section.where("merge_kernel_size"))
     return merge[0], merge[1]
@@ -66,7 +66,7 @@ def _check(section: ConfigReader, spec: VisionSpec, hidden_size: int) -> None:
             f"is {spec.text_hidden_size}, the text model's hidden size is {hidden_size}",
             where=section.where("text_hidden_size"),
         )
-    if section.int("mm_hidden_size") != spec.hidden_size:
+    if section.integer("mm_hidden_size") != spec.hidden_size:
         raise InputError(f"must equal vt_hidden_size, {spec.hidden_size}", where=section.where("mm_hidden_size"))
     if spec.hidden_size % 2:
         raise InputError("must be even: half of the time signal is sine", where=section.where("vt_hidden_size"))

@@ -1,58 +1,151 @@
-"""The tensors a profile must have: checkpoint name, stored shape and dtype, our path, and how ranks share them."""
+"""The tensors a profile must have, and how they compare with the headers of a checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
 
-from day0.source.model_files import DTYPE_BITS
+from day0.errors import CannotSay, Finding
+from day0.profile.families.table import FAMILIES
+from day0.profile.layer_tensors import Draft, layer_drafts, residual_site
+from day0.profile.profile import ArchitectureProfile, AttentionResidual
+from day0.profile.tensor_spec import TensorSpec
+from day0.profile.vision_tensors import vision_tensors
+from day0.source.model_files import ModelFiles, TensorHeader
+
+__all__ = ["TensorComparison", "TensorSpec", "compare_tensors", "expected_tensors"]
+
+
+def expected_tensors(profile: ArchitectureProfile) -> tuple[TensorSpec, ...]:
+    """Every tensor that a checkpoint of this profile stores, in the order of execution.
+
+    Raises CannotSay for a model that no family explains: its tensor names are unknown.
+    """
+    if profile.family is None:
+        raise CannotSay(f"no family table explains model_type {profile.model_type!r}: its tensors are unknown")
+    names = FAMILIES[profile.family].names
+    vision = vision_tensors(profile.vision, profile.dtype) if profile.vision else ()
+    return vision + tuple(_named(names, profile, draft, layer) for draft, layer in _drafts(profile))
+
+
+def _drafts(profile: ArchitectureProfile) -> Iterator[tuple[Draft, int | None]]:
+    hidden, vocab = profile.hidden_size, profile.vocab_size
+    yield Draft("embed.weight", (vocab, hidden), "embed", 0, vocab), None
+    for layer in profile.layers:
+        for draft in layer_drafts(profile, layer):
+            yield draft, layer.index
+    if isinstance(profile.residual, AttentionResidual):
+        for draft in residual_site("output_res", hidden):
+            yield draft, None
+    yield Draft("norm.weight", (hidden,), "norm"), None
+    if not profile.tie_word_embeddings:
+        yield Draft("lm_head.weight", (vocab, hidden), "lm_head", 0, vocab), None
+
+
+def _named(names: Mapping[str, str], profile: ArchitectureProfile, draft: Draft, layer: int | None) -> TensorSpec:
+    template = draft.path if layer is None else f"layers.{{l}}.{draft.path}"
+    name = names[template]
+    if layer is not None:
+        name = name.replace("{l}", str(layer))
+    return TensorSpec(
+        name=name,
+        path=template.replace("{l}", str(layer)),
+        shape=draft.shape,
+        dtype=draft.dtype or profile.dtype,
+        group=draft.group,
+        parameters=draft.num_parameters,
+        layer=layer,
+        experts=draft.experts,
+        shard_axis=draft.shard_axis,
+        shard_units=draft.shard_units,
+        keep_float32=draft.keep_float32,
+        zero_tail=draft.zero_tail,
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """One stored tensor, or one per expert where `experts` > 0 (then `name` holds "{expert}").
+class TensorComparison:
+    """Expected tensors against the headers: names on one side only, and what is wrong with those on both.
 
-    `path` is the parameter in our modules; per-expert tensors are stacked there along a new first axis.
-    `shape` and `dtype` are as stored. `parameters` counts model parameters (a packed tensor holds more of them than
-    elements, a scale holds none), for one expert. `shard_axis` is what tensor parallelism may cut, None where every
-    rank holds all of it; it is cut between `shard_units` equal pieces (heads, channels, quantisation groups) and not
-    inside one. `layer` is None outside the decoder layers. `keep_float32` marks tensors that stay float32 whatever
-    the model's dtype. `zero_tail` allows a stored first axis longer than `shape[0]` when the rest is zero.
+    `unexpected` and `missing` are sorted checkpoint names.
     """
 
-    name: str
-    path: str
-    shape: tuple[int, ...]
-    dtype: str
-    group: str
-    parameters: int
-    layer: int | None = None
-    experts: int = 0
-    shard_axis: int | None = None
-    shard_units: int = 1
-    keep_float32: bool = False
-    zero_tail: bool = False
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
     @property
-    def count(self) -> int:
-        """How many stored tensors this is."""
-        return max(1, self.experts)
+    def sound(self) -> bool:
+        return not self.missing and not self.unexpected and not any(f.severity == "error" for f in self.findings)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all of them as stored."""
-        return self.count * prod(self.shape) * DTYPE_BITS[self.dtype] // 8
 
-    @property
-    def total_parameters(self) -> int:
-        return self.count * self.parameters
+def compare_tensors(profile: ArchitectureProfile, files: ModelFiles) -> TensorComparison:
+    """Compare what the profile expects with what the headers hold.
 
-    def names(self) -> Iterator[str]:
-        """The checkpoint names, one per expert where there are experts."""
-        if not self.experts:
-            yield self.name
-            return
-        head, tail = self.name.split("{expert}")
-        for expert in range(self.experts):
-            yield f"{head}{expert}{tail}"
+    Raises CannotSay where the source has no headers or the family is unknown.
+    """
+    if files.tensors is None:
+        raise CannotSay("there are no tensor headers to compare with", where=files.id)
+    seen: set[str] = set()
+    missing: list[str] = []
+    findings: list[Finding] = []
+    odd_dtypes: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for spec in expected_tensors(profile):
+        for name in spec.names():
+            header = files.tensors.get(name)
+            if header is None:
+                missing.append(name)
+                continue
+            seen.add(name)
+            if not _fits(spec, header.shape):
+                findings.append(_shape_finding(name, spec, header))
+            if header.dtype != spec.dtype:
+                odd_dtypes[(spec.dtype, header.dtype)].append(name)
+    unexpected = sorted(files.tensors.keys() - seen)
+    if profile.tie_word_embeddings:
+        unexpected, tied = _without_tied_head(profile, unexpected)
+        findings += tied
+    findings += [_dtype_finding(want, have, names) for (want, have), names in odd_dtypes.items()]
+    return TensorComparison(tuple(sorted(missing)), tuple(unexpected), tuple(findings))
+
+
+def _fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
+    if shape == spec.shape:
+        return True
+    # A padded tensor only has to hold its live part; that the tail is zero is checked when it is loaded.
+    return (
+        spec.zero_tail and len(shape) == len(spec.shape) and shape[0] >= spec.parameters and shape[1:] == spec.shape[1:]
+    )
+
+
+def _shape_finding(name: str, spec: TensorSpec, header: TensorHeader) -> Finding:
+    return Finding(
+        "tensor-shape",
+        "error",
+        f"{header.shard}: {name}",
+        f"has shape {list(header.shape)}, the config asks for {list(spec.shape)}",
+    )
+
+
+def _dtype_finding(want: str, have: str, names: list[str]) -> Finding:
+    # A plain float can be loaded as another; packed bits cannot be read as anything else.
+    packed = not (want.startswith(("F", "BF")) and have.startswith(("F", "BF"))) or "8" in want + have
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return Finding(
+        "tensor-dtype",
+        "error" if packed else "warning",
+        names[0] + more,
+        f"stored as {have}, expected {want}",
+        "" if packed else "loads, with the rounding of the stored dtype",
+    )
+
+
+def _without_tied_head(profile: ArchitectureProfile, unexpected: list[str]) -> tuple[list[str], list[Finding]]:
+    """A tied checkpoint may store its head a second time; that copy is not used."""
+    assert profile.family is not None
+    head = FAMILIES[profile.family].names["lm_head.weight"]
+    if head not in unexpected:
+        return unexpected, []
+    note = Finding("tied-head-stored", "note", head, "embeddings are tied; the stored head is not used")
+    return [name for name in unexpected if name != head], [note]

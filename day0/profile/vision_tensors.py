@@ -7,7 +7,7 @@ from math import prod
 
 from day0.profile.families.kimi_k3_vision import VISION_NAMES
 from day0.profile.profile import VisionSpec
-from day0.profile.tensors import TensorSpec
+from day0.profile.tensor_spec import TensorSpec
 
 CHANNELS = 3
 """Red, green, blue."""

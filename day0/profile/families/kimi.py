@@ -1,0 +1,121 @@
+"""Kimi K3: delta attention and gated latent attention, residual mixing over blocks, latent experts in MXFP4."""
+
+from __future__ import annotations
+
+from day0.profile.config_reader import ConfigReader
+from day0.profile.families.decoder_names import MLP_LEAVES, under
+from day0.profile.families.family import Family
+from day0.profile.families.kimi_k3_vision import VISION_NAMES
+from day0.profile.profile import AttentionResidual, PlainResidual, Residual
+from day0.profile.read_feed_forward import read_kimi_moe
+from day0.profile.read_mixers import read_kimi_mixer
+from day0.profile.read_vision import read_kimi_vision
+
+_LAYER = "language_model.model.layers.{l}"
+_ATTENTION = f"{_LAYER}.self_attn"
+_MOE = f"{_LAYER}.block_sparse_moe"
+
+_KDA_LEAVES = (
+    *(f"{name}_proj.weight" for name in ("q", "k", "v", "f_a", "f_b", "b", "g", "g_a", "g_b", "o")),
+    "o_norm.weight",
+    "A_log",
+    "dt_bias",
+)
+_MLA_NAMES = {
+    "q_a_proj.weight": "q_a_proj.weight",
+    "q_a_norm.weight": "q_a_layernorm.weight",
+    "q_b_proj.weight": "q_b_proj.weight",
+    "kv_a_proj.weight": "kv_a_proj_with_mqa.weight",
+    "kv_a_norm.weight": "kv_a_layernorm.weight",
+    "kv_b_proj.weight": "kv_b_proj.weight",
+}
+_EXPERT_NAMES = {"gate": "w1", "up": "w3", "down": "w2"}
+_EXPERT_LEAVES = {"weight": "weight", "packed": "weight_packed", "scale": "weight_scale"}
+
+
+def _residual(reader: ConfigReader) -> Residual:
+    block = reader.optional_integer("attn_res_block_size")
+    return PlainResidual() if block is None else AttentionResidual(block)
+
+
+KIMI_K3 = Family(
+    name="kimi_k3",
+    model_types=("kimi_k3",),
+    architectures=("KimiK3ForConditionalGeneration",),
+    text_section="text_config",
+    read_mixer=read_kimi_mixer,
+    read_feed_forward=read_kimi_moe,
+    read_residual=_residual,
+    read_vision=read_kimi_vision,
+    quantized=("routed_experts",),
+    norm_eps_default=1e-5,
+    names={
+        "embed.weight": "language_model.model.embed_tokens.weight",
+        "norm.weight": "language_model.model.norm.weight",
+        "lm_head.weight": "language_model.lm_head.weight",
+        "output_res.norm.weight": "language_model.model.output_attn_res_norm.weight",
+        "output_res.proj.weight": "language_model.model.output_attn_res_proj.weight",
+        "layers.{l}.mixer_norm.weight": f"{_LAYER}.input_layernorm.weight",
+        "layers.{l}.ffn_norm.weight": f"{_LAYER}.post_attention_layernorm.weight",
+        "layers.{l}.mixer_res.norm.weight": f"{_LAYER}.self_attention_res_norm.weight",
+        "layers.{l}.mixer_res.proj.weight": f"{_LAYER}.self_attention_res_proj.weight",
+        "layers.{l}.ffn_res.norm.weight": f"{_LAYER}.mlp_res_norm.weight",
+        "layers.{l}.ffn_res.proj.weight": f"{_LAYER}.mlp_res_proj.weight",
+        **under("layers.{l}.mixer", _ATTENTION, _KDA_LEAVES),
+        **{f"layers.{{l}}.mixer.{axis}_conv.weight": f"{_ATTENTION}.{axis}_conv1d.weight" for axis in "qkv"},
+        **{f"layers.{{l}}.mixer.{ours}": f"{_ATTENTION}.{theirs}" for ours, theirs in _MLA_NAMES.items()},
+        **under("layers.{l}.ffn", f"{_LAYER}.mlp", MLP_LEAVES),
+        "layers.{l}.ffn.router.weight": f"{_MOE}.gate.weight",
+        "layers.{l}.ffn.router.correction_bias": f"{_MOE}.gate.e_score_correction_bias",
+        "layers.{l}.ffn.latent_down.weight": f"{_MOE}.routed_expert_down_proj.weight",
+        "layers.{l}.ffn.latent_norm.weight": f"{_MOE}.routed_expert_norm.weight",
+        "layers.{l}.ffn.latent_up.weight": f"{_MOE}.routed_expert_up_proj.weight",
+        **under("layers.{l}.ffn.shared", f"{_MOE}.shared_experts", MLP_LEAVES),
+        **{
+            f"layers.{{l}}.ffn.experts.{ours}.{leaf}": f"{_MOE}.experts.{{expert}}.{theirs}.{stored}"
+            for ours, theirs in _EXPERT_NAMES.items()
+            for leaf, stored in _EXPERT_LEAVES.items()
+        },
+        **VISION_NAMES,
+    },
+    # The top level repeats ids and the image marker, which the prompt renderer needs and the decoder does not.
+    inert=(
+        "image_placeholder",
+        "model_type",
+        "architectures",
+        "tie_word_embeddings",
+        "num_nextn_predict_layers",
+        "rope_theta",
+    ),
+    tiny={
+        "text_config.hidden_size": 128,
+        "text_config.intermediate_size": 320,
+        "text_config.num_hidden_layers": 9,
+        "text_config.num_attention_heads": 6,
+        "text_config.num_key_value_heads": 6,
+        "text_config.q_lora_rank": 48,
+        "text_config.kv_lora_rank": 32,
+        "text_config.qk_nope_head_dim": 24,
+        "text_config.qk_rope_head_dim": 8,
+        "text_config.v_head_dim": 16,
+        "text_config.linear_attn_config.kda_layers": [1, 2, 3, 5, 6, 7],
+        "text_config.linear_attn_config.full_attn_layers": [4, 8, 9],
+        "text_config.linear_attn_config.num_heads": 12,
+        "text_config.linear_attn_config.head_dim": 16,
+        "text_config.attn_res_block_size": 3,
+        "text_config.num_experts": 16,
+        "text_config.num_experts_per_token": 4,
+        "text_config.moe_intermediate_size": 96,
+        "text_config.routed_expert_hidden_size": 64,
+        "text_config.max_position_embeddings": 4096,
+        "vision_config.init_pos_emb_height": 8,
+        "vision_config.init_pos_emb_width": 8,
+        "vision_config.vt_hidden_size": 64,
+        "vision_config.mm_hidden_size": 64,
+        "vision_config.vt_num_hidden_layers": 3,
+        "vision_config.vt_num_attention_heads": 4,
+        "vision_config.qkv_hidden_size": 96,
+        "vision_config.vt_intermediate_size": 160,
+        "vision_config.text_hidden_size": 128,
+    },
+)

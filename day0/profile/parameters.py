@@ -1,0 +1,73 @@
+"""Parameter counts by group, active parameters, and bytes by stored format, from the expected tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from day0.profile.profile import ArchitectureProfile, RoutedExperts
+from day0.profile.tensors import expected_tensors
+
+GROUPS = (
+    "embed",
+    "attention",
+    "indexer",
+    "linear_mixer",
+    "dense_mlp",
+    "routed_experts",
+    "shared_experts",
+    "latent_moe_proj",
+    "router",
+    "residual_mixing",
+    "norm",
+    "vision",
+    "audio",
+    "lm_head",
+    "mtp",
+    "other",
+)
+"""The groups of the command contract; they add up to the total, which leaves "mtp" out."""
+
+_NOT_TEXT = ("vision", "audio", "mtp")
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterCounts:
+    """Parameters of a model. A tied head counts once, packed weights count as the numbers they stand for.
+
+    `active` is what one text token uses: everything but vision and MTP, with `top_k` of the routed experts.
+    `active_without_input_embedding` leaves the input table out, unless it is the output head too.
+    """
+
+    total: int
+    active: int
+    active_without_input_embedding: int
+    groups: dict[str, int]
+
+
+def count_parameters(profile: ArchitectureProfile) -> ParameterCounts:
+    """Count from the expected tensors; raises CannotSay where those are unknown."""
+    groups = dict.fromkeys(GROUPS, 0)
+    idle = 0
+    top_k = {layer.index: _used_share(layer.feed_forward) for layer in profile.layers}
+    for spec in expected_tensors(profile):
+        groups[spec.group] += spec.total_parameters
+        if spec.experts and spec.layer is not None:
+            idle += spec.parameters * (spec.experts - top_k[spec.layer])
+    total = sum(count for group, count in groups.items() if group != "mtp")
+    active = sum(count for group, count in groups.items() if group not in _NOT_TEXT) - idle
+    input_table = 0 if profile.tie_word_embeddings else groups["embed"]
+    return ParameterCounts(total, active, active - input_table, groups)
+
+
+def _used_share(feed_forward: object) -> int:
+    return feed_forward.router.top_k if isinstance(feed_forward, RoutedExperts) else 0
+
+
+def weight_formats(profile: ArchitectureProfile) -> dict[str, int]:
+    """Bytes by stored format; a packed weight and its scales count under the format's name ("mxfp4")."""
+    formats: dict[str, int] = {}
+    for spec in expected_tensors(profile):
+        packed = profile.quantization is not None and spec.dtype == "U8"
+        name = profile.quantization.format if packed and profile.quantization else spec.dtype.lower()
+        formats[name] = formats.get(name, 0) + spec.nbytes
+    return formats

@@ -1,0 +1,128 @@
+"""config.json -> ArchitectureProfile, through the family table that the config belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from day0.errors import Finding
+from day0.profile.config_reader import ConfigReader
+from day0.profile.families.family import Family
+from day0.profile.families.table import FAMILIES, find_family
+from day0.profile.inert_keys import INERT_KEYS
+from day0.profile.profile import ArchitectureProfile, LayerSpec, PlainResidual
+from day0.profile.read_quant import read_quantization
+from day0.source.model_files import ModelFiles
+
+_DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64"}
+
+
+def read_profile(files: ModelFiles) -> ArchitectureProfile:
+    """The profile of a published model.
+
+    Raises InputError naming file and field where a known family's config is incomplete or contradicts itself. An
+    unknown family is no error: its profile has no layers and an error finding.
+    """
+    reader = ConfigReader(files.config, files.config_name)
+    architectures = reader.words("architectures", ())
+    model_type = reader.word("model_type", "")
+    family = find_family(model_type, architectures)
+    if family is None:
+        return _unknown(reader, files, model_type, architectures)
+    return _read_family(family, reader, files, model_type, architectures)
+
+
+def _read_family(
+    family: Family, top: ConfigReader, files: ModelFiles, model_type: str, architectures: tuple[str, ...]
+) -> ArchitectureProfile:
+    text = top.required_section(family.text_section) if family.text_section else top
+    for reader in {id(top): top, id(text): text}.values():
+        reader.ignore(*INERT_KEYS, *family.inert)
+    residual = family.read_residual(text)
+    layers = tuple(
+        LayerSpec(index, family.read_mixer(text, index), family.read_feed_forward(text, index), residual)
+        for index in range(text.integer("num_hidden_layers"))
+    )
+    quantization, findings = read_quantization(top, text, family.quantized, files.extras)
+    vision = family.read_vision(top)
+    return ArchitectureProfile(
+        family=family.name,
+        model_type=model_type,
+        architectures=architectures,
+        dtype=_read_dtype(top, text),
+        hidden_size=text.integer("hidden_size"),
+        vocab_size=text.integer("vocab_size"),
+        norm_eps=text.number("rms_norm_eps", family.norm_eps_default),
+        tie_word_embeddings=text.flag("tie_word_embeddings", family.tie_default),
+        max_position=text.optional_integer("max_position_embeddings"),
+        max_position_field=f"{text.prefix}max_position_embeddings" if text.has("max_position_embeddings") else None,
+        layers=layers,
+        residual=residual,
+        quantization=quantization,
+        vision=vision,
+        bos_token_id=_token_id(top, text, "bos_token_id"),
+        eos_token_ids=_eos_ids(top, text, files.extras),
+        unused_config_keys=top.unused(),
+        defaulted_config_keys=top.defaulted,
+        findings=findings,
+    )
+
+
+def _read_dtype(top: ConfigReader, text: ConfigReader) -> str:
+    """The checkpoint's main dtype in safetensors' spelling; transformers before 5 called the key torch_dtype."""
+    known = _DTYPES | {f"torch.{name}": word for name, word in _DTYPES.items()}
+    found = [r.choice(key, known) for r in (top, text) for key in ("dtype", "torch_dtype") if r.has(key)]
+    return found[0] if found else top.choice("dtype", known, "bfloat16")
+
+
+def _token_id(top: ConfigReader, text: ConfigReader, key: str) -> int | None:
+    ours = text.optional_integer(key, minimum=0)
+    outer = top.optional_integer(key, minimum=0)
+    return outer if outer is not None else ours
+
+
+def _eos_ids(top: ConfigReader, text: ConfigReader, extras: Mapping[str, Mapping[str, Any]]) -> tuple[int, ...]:
+    """End-of-sequence ids; generation_config.json counts before the config, as in transformers' generate."""
+    generation = ConfigReader(extras.get("generation_config.json", {}), "generation_config.json")
+    found: tuple[int, ...] = ()
+    for reader in (text, top, generation):
+        if reader.has("eos_token_id"):
+            value = reader.values["eos_token_id"]
+            found = (
+                reader.integers("eos_token_id")
+                if isinstance(value, list)
+                else (reader.integer("eos_token_id", minimum=0),)
+            )
+    return found
+
+
+def _unknown(
+    reader: ConfigReader, files: ModelFiles, model_type: str, architectures: tuple[str, ...]
+) -> ArchitectureProfile:
+    """What can be said of a model that no family table explains: nothing about its layers."""
+    known = ", ".join(FAMILIES)
+    finding = Finding(
+        "unknown-family",
+        "error",
+        f"{files.config_name}: model_type",
+        f"no family table explains model_type {model_type!r} ({', '.join(architectures) or 'no architectures given'})",
+        f"known families: {known}",
+    )
+    text = next((s for key in ("text_config", "llm_config") if (s := reader.section(key)) is not None), reader)
+    return ArchitectureProfile(
+        family=None,
+        model_type=model_type,
+        architectures=architectures,
+        dtype=_read_dtype(reader, text),
+        hidden_size=text.integer("hidden_size", 0, minimum=0),
+        vocab_size=text.integer("vocab_size", 0, minimum=0),
+        norm_eps=text.number("rms_norm_eps", 1e-6),
+        tie_word_embeddings=text.flag("tie_word_embeddings", False),
+        max_position=text.optional_integer("max_position_embeddings"),
+        max_position_field=f"{text.prefix}max_position_embeddings" if text.has("max_position_embeddings") else None,
+        layers=(),
+        residual=PlainResidual(),
+        unused_config_keys=reader.unused(),
+        defaulted_config_keys=reader.defaulted,
+        findings=(finding,),
+    )

@@ -1,0 +1,58 @@
+"""One expected tensor: checkpoint name, stored shape and dtype, our path, and how ranks share it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from day0.source.model_files import DTYPE_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One stored tensor, or one per expert where `experts` > 0 (then `name` holds "{expert}").
+
+    `path` is the parameter in our modules; per-expert tensors are stacked there along a new first axis.
+    `shape` and `dtype` are as stored. `parameters` counts model parameters (a packed tensor holds more of them than
+    elements, a scale holds none), for one expert. `shard_axis` is what tensor parallelism may cut, None where every
+    rank holds all of it; it is cut between `shard_units` equal pieces (heads, channels, quantisation groups) and not
+    inside one. `layer` is None outside the decoder layers. `keep_float32` marks tensors that stay float32 whatever
+    the model's dtype. `zero_tail` allows a stored first axis longer than `shape[0]` when the rest is zero.
+    """
+
+    name: str
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    group: str
+    parameters: int
+    layer: int | None = None
+    experts: int = 0
+    shard_axis: int | None = None
+    shard_units: int = 1
+    keep_float32: bool = False
+    zero_tail: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many stored tensors this is."""
+        return max(1, self.experts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them as stored."""
+        return self.count * prod(self.shape) * DTYPE_BITS[self.dtype] // 8
+
+    @property
+    def total_parameters(self) -> int:
+        return self.count * self.parameters
+
+    def names(self) -> Iterator[str]:
+        """The checkpoint names, one per expert where there are experts."""
+        if not self.experts:
+            yield self.name
+            return
+        head, tail = self.name.split("{expert}")
+        for expert in range(self.experts):
+            yield f"{head}{expert}{tail}"
