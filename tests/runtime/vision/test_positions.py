@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from day0.runtime.vision.grid import PatchGrid
+from day0.runtime.vision.positions import position_embedding, resample, rotary_angles, rotate, time_signal
+
+
+def test_a_grid_of_the_learnt_size_is_taken_as_it_is() -> None:
+    learnt = torch.randn(4, 6, 8)
+    assert torch.equal(resample(learnt, 4, 6), learnt)
+
+
+def test_resample_has_half_pixel_centres_and_clamped_borders() -> None:
+    learnt = torch.tensor([0.0, 10.0]).view(1, 2, 1)
+    # Sources (i + 0.5) / 2 - 0.5 = -0.25, 0.25, 0.75, 1.25, clamped to 0..1.
+    assert torch.allclose(resample(learnt, 1, 4).flatten(), torch.tensor([0.0, 2.5, 7.5, 10.0]))
+
+
+def test_resample_downwards_does_not_average() -> None:
+    learnt = torch.tensor([0.0, 0.0, 100.0, 0.0, 0.0, 0.0]).view(6, 1, 1)
+    # Sources 1, 4 exactly between: (0.5) * 3 - 0.5 = 1 and 4; the peak at 2 must not leak in.
+    assert torch.equal(resample(learnt, 2, 1).flatten(), torch.zeros(2))
+
+
+def test_rows_and_columns_are_not_exchanged() -> None:
+    learnt = torch.arange(6.0).view(2, 3, 1)
+    tall = resample(learnt, 4, 3)[..., 0]
+    assert torch.equal(tall[0], learnt[0, :, 0])
+    assert torch.equal(tall[3], learnt[1, :, 0])
+
+
+def test_time_signal_values() -> None:
+    signal = time_signal(3, 4)
+    for frame in range(3):
+        second = frame / 100.0  # 10000 ** (-1 / 2)
+        wanted = [math.sin(frame), math.sin(second), math.cos(frame), math.cos(second)]
+        assert signal[frame].tolist() == pytest.approx(wanted, abs=1e-6)
+
+
+def test_an_image_has_no_time_and_a_clip_has_it_from_its_first_frame() -> None:
+    learnt = torch.randn(3, 2, 4)
+    assert torch.equal(position_embedding(learnt, PatchGrid(1, 3, 2)), learnt.flatten(0, 1))
+    clip = position_embedding(learnt, PatchGrid(2, 3, 2)).view(2, 6, 4)
+    added = clip - learnt.flatten(0, 1)
+    assert torch.allclose(added[0], torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(6, 4))
+    assert torch.allclose(added[1], time_signal(2, 4)[1].expand(6, 4), atol=1e-6)
+
+
+def test_even_pairs_turn_with_the_column_and_odd_pairs_with_the_row() -> None:
+    angles = rotary_angles(PatchGrid(2, 3, 5), 8)
+    assert angles.shape == (30, 4)
+    slow = 10_000.0 ** (-4 / 8)
+    for frame in range(2):
+        patch = angles[frame * 15 + 2 * 5 + 4]  # row 2, column 4
+        assert patch.tolist() == pytest.approx([4.0, 2.0, 4 * slow, 2 * slow])
+
+
+def test_rotation_is_multiplication_of_complex_neighbours() -> None:
+    heads = torch.randn(6, 3, 8, generator=torch.Generator().manual_seed(0))
+    angles = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+    turned = torch.view_as_complex(heads.view(6, 3, 4, 2)) * torch.polar(torch.ones(6, 1, 4), angles[:, None, :])
+    assert torch.allclose(rotate(heads, angles), torch.view_as_real(turned).flatten(2), atol=1e-6)
+
+
+def test_only_the_distance_between_patches_enters_a_score() -> None:
+    q, k = torch.randn(2, 1, 1, 16, generator=torch.Generator().manual_seed(2)).double()
+    angles = rotary_angles(PatchGrid(1, 9, 9), 16).double()
+
+    def score(query: tuple[int, int], key: tuple[int, int]) -> float:
+        at = [angles[row * 9 + column][None] for row, column in (query, key)]
+        return float((rotate(q, at[0]) * rotate(k, at[1])).sum())
+
+    assert score((1, 2), (4, 7)) == pytest.approx(score((3, 1), (6, 6)), abs=1e-5)
+    assert score((1, 2), (4, 7)) != pytest.approx(score((1, 2), (7, 4)), abs=1e-2)
+
+
+def test_rotation_keeps_the_dtype() -> None:
+    heads = torch.randn(4, 2, 8, dtype=torch.bfloat16)
+    assert rotate(heads, torch.zeros(4, 4)).dtype == torch.bfloat16
+    assert torch.equal(rotate(heads, torch.zeros(4, 4)), heads)
