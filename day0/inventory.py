@@ -16,6 +16,7 @@ from day0.profile.profile import (
     LatentAttention,
     LayerSpec,
     QuantizationSpec,
+    RopeSpec,
     RoutedExperts,
     VisionSpec,
 )
@@ -179,17 +180,8 @@ def _grouped_query(spec: GroupedQueryAttention, hidden: int, eps: float) -> Iter
     if spec.qk_norm:
         yield _use("qk_norm", "mixer.qk_norm", heads=heads, kv_heads=kv_heads, head_dim=dim, eps=eps)
     if spec.rope is not None:
-        yield _use(
-            "rope",
-            "mixer.rope",
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=dim,
-            rope_dim=spec.rope.dim,
-            theta=spec.rope.theta,
-            layout=spec.rope.layout,
-            scaling=spec.rope.scaling,
-        )
+        yield _rotary("mixer.rope.q", heads, dim, spec.rope)
+        yield _rotary("mixer.rope.k", kv_heads, dim, spec.rope)
     for plane in spec.cache_planes():
         yield _use("paged_cache_write", f"mixer.cache.{plane.name}", width=plane.elements)
     yield _use(
@@ -204,6 +196,19 @@ def _grouped_query(spec: GroupedQueryAttention, hidden: int, eps: float) -> Iter
     yield _linear("mixer.o_proj", heads * dim, hidden, bias=spec.o_bias)
 
 
+def _rotary(place: str, heads: int, head_dim: int, spec: RopeSpec) -> _Use:
+    return _use(
+        "rope",
+        place,
+        heads=heads,
+        head_dim=head_dim,
+        rope_pairs=spec.dim // 2,
+        theta=spec.theta,
+        layout=spec.layout,
+        scaling=spec.scaling,
+    )
+
+
 def _latent(spec: LatentAttention, hidden: int) -> Iterator[_Use]:
     heads, latent, rope_dim = spec.num_heads, spec.kv_lora_rank, spec.qk_rope_head_dim
     value, query, eps = heads * spec.v_head_dim, heads * spec.qk_head_dim, spec.latent_norm_eps
@@ -216,17 +221,8 @@ def _latent(spec: LatentAttention, hidden: int) -> Iterator[_Use]:
     yield _linear("mixer.kv_a_proj", hidden, latent + rope_dim)
     yield _use("rms_norm", "mixer.kv_a_norm", width=latent, eps=eps)
     if spec.rope is not None:
-        yield _use(
-            "rope",
-            "mixer.rope",
-            heads=heads,
-            kv_heads=1,
-            head_dim=rope_dim,
-            rope_dim=spec.rope.dim,
-            theta=spec.rope.theta,
-            layout=spec.rope.layout,
-            scaling=spec.rope.scaling,
-        )
+        yield _rotary("mixer.rope.q", heads, rope_dim, spec.rope)
+        yield _rotary("mixer.rope.k", 1, rope_dim, spec.rope)
     for plane in spec.cache_planes():
         yield _use("paged_cache_write", f"mixer.cache.{plane.name}", width=plane.elements)
     yield _use(
@@ -238,6 +234,7 @@ def _latent(spec: LatentAttention, hidden: int) -> Iterator[_Use]:
         heads=heads,
         latent_dim=latent,
         rope_dim=rope_dim,
+        cached_dim=latent + rope_dim,
         scale=spec.scale,
     )
     yield _use("head_linear", "mixer.kv_b_proj.values", heads=heads, in_features=latent, out_features=spec.v_head_dim)
