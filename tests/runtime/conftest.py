@@ -1,0 +1,84 @@
+"""An engine without a model, for tests of what surrounds it: scripted tokens, scripted delays, scripted faults."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import pytest
+
+from day0.errors import EnvironmentFault, InputError
+from day0.runtime.batch import Request, TokenOutput
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedStats:
+    running: int
+    waiting: int
+    pages_total: int
+    pages_free: int
+    state_slots_free: int
+    preemptions: int
+    prompt_tokens: int
+    generated_tokens: int
+    steps: int
+
+
+@dataclass(slots=True)
+class ScriptedEngine:
+    """Token i of a request is `(sum(prompt) + i) % 251`; each sequence holds one page. `fail_at` is a step number."""
+
+    delay: float = 0.0
+    fail_at: int | None = None
+    max_model_len: int = 256
+    max_running: int = 4
+    steps: int = 0
+    aborted: list[str] = field(default_factory=list)
+    requests: dict[str, Request] = field(default_factory=dict)
+    generated: dict[str, int] = field(default_factory=dict)
+    refuse: EnvironmentFault | None = None
+
+    @staticmethod
+    def token(request: Request, number: int) -> int:
+        return (sum(request.prompt_ids) + number) % 251
+
+    def add(self, request: Request) -> None:
+        if self.refuse is not None and len(self.requests) >= self.max_running:
+            raise self.refuse
+        if not request.prompt_ids:
+            raise InputError("the prompt is empty", where="prompt_ids")
+        self.requests[request.id] = request
+        self.generated[request.id] = 0
+
+    def abort(self, request_id: str) -> bool:
+        self.aborted.append(request_id)
+        return self.requests.pop(request_id, None) is not None
+
+    def has_work(self) -> bool:
+        return bool(self.requests)
+
+    def step(self) -> list[TokenOutput]:
+        self.steps += 1
+        if self.delay:
+            time.sleep(self.delay)
+        if self.fail_at == self.steps:
+            raise RuntimeError("the scripted fault")
+        return [self._advance(request) for request in list(self.requests.values())[: self.max_running]]
+
+    def stats(self) -> ScriptedStats:
+        running = min(len(self.requests), self.max_running)
+        waiting = len(self.requests) - running
+        return ScriptedStats(running, waiting, 8, 8 - running, 8, 0, 0, sum(self.generated.values()), self.steps)
+
+    def _advance(self, request: Request) -> TokenOutput:
+        number = self.generated[request.id]
+        self.generated[request.id] += 1
+        ended = number + 1 == request.params.max_tokens
+        if ended:
+            del self.requests[request.id]
+        return TokenOutput(request.id, self.token(request, number), finish_reason="length" if ended else None)
+
+
+@pytest.fixture
+def scripted_engine() -> type[ScriptedEngine]:
+    return ScriptedEngine
