@@ -1,0 +1,91 @@
+"""From what the user typed to `ModelFiles`: a path, `recipe:NAME`, or a hub id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from day0.errors import InputError
+from day0.source.data_files import data_path, list_data, load_yaml
+from day0.source.folder import read_config_file, read_folder
+from day0.source.model_files import ModelFiles
+
+_RECIPE_PREFIX = "recipe:"
+_RECIPE_FOLDER = "recipes/models"
+_RECIPE_KEYS = ("name", "title", "config", "sources", "notes")
+_HUB_ID = re.compile(r"(?P<id>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+_FORMS = "a model folder, a config.json, a hub id (org/name or org/name@revision), or recipe:NAME"
+
+
+def resolve(model: str) -> ModelFiles:
+    """Read what `model` names. A path that exists wins over the other forms."""
+    path = Path(model).expanduser() if model else None
+    if path is not None and _exists(path):
+        return read_folder(path, model_id=model) if path.is_dir() else read_config_file(path, model_id=model)
+    if model.startswith(_RECIPE_PREFIX):
+        return read_recipe(model.removeprefix(_RECIPE_PREFIX))
+    if match := _HUB_ID.fullmatch(model):
+        from day0.source.hub import Hub  # the hub library is slow to import, and local models need none of it
+
+        return Hub().read(match["id"], match["revision"])
+    if model.startswith(("/", "./", "../", "~")) or model.endswith(".json"):
+        raise InputError("no such file or folder", where=model)
+    raise InputError("names no model that day0 can find", where=repr(model), hint=f"give {_FORMS}")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # too long for a path, or not one at all
+        return False
+
+
+def fetch_weights(files: ModelFiles) -> Path:
+    """The folder that holds the weights of `files`; from a hub they are downloaded first."""
+    if files.source == "hub":
+        from day0.source.hub import Hub
+
+        return Hub().fetch_weights(files)
+    if files.tensors is None or files.folder is None:
+        raise InputError("has no weights", where=files.id, hint="give a model folder or a hub id")
+    return files.folder
+
+
+def recipe_names() -> tuple[str, ...]:
+    """The names that `recipe:` takes."""
+    return tuple(path.stem for path in list_data(_RECIPE_FOLDER, ".yaml"))
+
+
+def read_recipe(name: str) -> ModelFiles:
+    """The architecture facts of a packaged recipe, without weights."""
+    known = recipe_names()
+    if name not in known:
+        hint = f"known recipes: {', '.join(known) or 'none'}"
+        raise InputError("there is no such recipe", where=f"{_RECIPE_PREFIX}{name}", hint=hint)
+    path = data_path(*_RECIPE_FOLDER.split("/"), f"{name}.yaml")
+    return ModelFiles(
+        id=f"{_RECIPE_PREFIX}{name}",
+        revision=None,
+        source="recipe",
+        folder=None,
+        config=_recipe_config(load_yaml(path), path),
+        config_name=f"{_RECIPE_FOLDER}/{name}.yaml",
+        tensors=None,
+        shards=(),
+        file_names=(),
+        extras={},
+    )
+
+
+def _recipe_config(recipe: object, path: Path) -> Mapping[str, Any]:
+    if not isinstance(recipe, dict):
+        raise InputError("a recipe is a mapping", where=str(path), hint=f"keys: {', '.join(_RECIPE_KEYS)}")
+    if unknown := sorted(str(key) for key in recipe if key not in _RECIPE_KEYS):
+        hint = f"known keys: {', '.join(_RECIPE_KEYS)}"
+        raise InputError(f"unknown keys: {', '.join(unknown)}", where=str(path), hint=hint)
+    config = recipe.get("config")
+    if not isinstance(config, dict) or not config:
+        raise InputError("`config` must be a mapping with the keys of a config.json", where=str(path))
+    return config
