@@ -1,0 +1,341 @@
+"""The checklist: what to check, what came of it, and the verdict.
+
+A status is a function of what was measured and the limits alone, so that stored evidence can be judged again.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from day0.errors import Day0Error
+
+Status = Literal["pass", "fail", "warn", "skip", "na", "error"]
+Verdict = Literal["ready", "not-ready", "incomplete"]
+Limits = Mapping[str, Mapping[str, Any]]
+
+PHASES = ("loading", "startup", "text", "multimodal", "numerics", "stability", "performance")
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+_BLOCKING: tuple[Status, ...] = ("fail", "error", "skip")
+
+BOUNDS: Mapping[str, tuple[Status, str]] = {
+    "max": ("fail", "at most"),
+    "min": ("fail", "at least"),
+    "equals": ("fail", "exactly"),
+    "warn_max": ("warn", "at most"),
+    "warn_min": ("warn", "at least"),
+}
+"""What a bound means for a value beyond it, and how it reads. `max_of_baseline` is turned into `max` first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSpec:
+    """One entry of a checklist: which probe to run, with which parameters, and the limits on what it measures."""
+
+    id: str
+    phase: str
+    title: str
+    probe: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    limits: Limits = field(default_factory=dict)
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Checklist:
+    """Checks in the order they run: by phase, then as written."""
+
+    name: str
+    title: str
+    checks: tuple[CheckSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where in the model a check found something; `length` is a number of tokens."""
+
+    layer: int | None = None
+    operator: str | None = None
+    tensor: str | None = None
+    length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a probe saw. `inspected` counts the items behind it; with none, nothing was checked."""
+
+    inspected: int
+    values: Mapping[str, Any]
+    where: Where | None = None
+    message: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotChecked:
+    """Why a probe measured nothing: the target cannot ("skip"), or the model has no such part ("na")."""
+
+    status: Literal["skip", "na"]
+    reason: str
+    hint: str = ""
+
+
+Outcome = Measured | NotChecked
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A function that measures; its keyword-only arguments are the parameters a checklist may set.
+
+    `needs` are capabilities of the target without which the probe is skipped.
+    """
+
+    run: Callable[..., Outcome]
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One check, as the contract prints it."""
+
+    id: str
+    title: str
+    status: Status
+    required: bool
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    limit: Limits = field(default_factory=dict)
+    where: Where | None = None
+    message: str = ""
+    hint: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseResult:
+    name: str
+    status: Status
+    checks: tuple[CheckResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChecklistResult:
+    """The document of `day0 run-checklist`, schema day0.checklist/1."""
+
+    schema: str = "day0.checklist/1"
+    verdict: Verdict
+    model: Mapping[str, Any]
+    target: str
+    reference: str
+    checklist: str
+    environment: Mapping[str, Any]
+    seed: int
+    phases: tuple[PhaseResult, ...]
+    baseline: Mapping[str, Any] | None
+    interrupted: bool
+    seconds: float
+
+    def checks(self) -> Iterable[CheckResult]:
+        for phase in self.phases:
+            yield from phase.checks
+
+
+def judge(measured: Mapping[str, Any], limits: Limits) -> tuple[Status, str]:
+    """Status of measured values against limits, and which limit decided it (empty for a pass).
+
+    NaN and null lie beyond every limit. A limit on something that was not measured is a defect of the probe.
+    """
+    warning = ""
+    for name, bounds in limits.items():
+        if name not in measured:
+            raise LookupError(f"the probe did not measure {name!r}, which has a limit")
+        for bound, wanted in bounds.items():
+            if bound not in BOUNDS or _holds(bound, measured[name], wanted):
+                continue
+            status, words = BOUNDS[bound]
+            text = f"{name} is {_shown(measured[name])}, wanted {words} {_shown(wanted)}"
+            if status == "fail":
+                return "fail", text
+            warning = warning or text
+    return ("warn", warning) if warning else ("pass", "")
+
+
+def _holds(bound: str, value: Any, wanted: Any) -> bool:
+    if bound == "equals":
+        return type(value) is type(wanted) and bool(value == wanted)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+        return False
+    return bool(value <= wanted) if bound.endswith("max") else bool(value >= wanted)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def with_baseline(limits: Limits, before: Mapping[str, Any] | None) -> Limits:
+    """Limits with every `max_of_baseline: r` joined by `max: r * baseline` where there is a baseline."""
+    if before is None:
+        return limits
+    resolved: dict[str, Mapping[str, Any]] = {}
+    for name, bounds in limits.items():
+        ratio = bounds.get("max_of_baseline")
+        if ratio is None:
+            resolved[name] = bounds
+        else:
+            ceiling = ratio * before[name]
+            resolved[name] = {**bounds, "max": min(ceiling, bounds.get("max", ceiling)), "baseline": before[name]}
+    return resolved
+
+
+def phase_status(checks: Sequence[CheckResult]) -> Status:
+    """The worst of a phase: required failures first, then what was not checked, then warnings."""
+    required = {check.status for check in checks if check.required}
+    for status in _BLOCKING:
+        if status in required:
+            return status
+    statuses = {check.status for check in checks}
+    if statuses & {"fail", "error", "warn"}:
+        return "warn"
+    if "pass" in statuses:
+        return "pass"
+    return "skip" if "skip" in statuses else "na"
+
+
+def verdict(phases: Sequence[PhaseResult]) -> Verdict:
+    """`ready` needs every required check passed (a warning counts) or `na`, and at least one of them passed."""
+    required = [check.status for phase in phases for check in phase.checks if check.required]
+    if "fail" in required:
+        return "not-ready"
+    if "skip" in required or "error" in required or not {"pass", "warn"} & set(required):
+        return "incomplete"
+    return "ready"
+
+
+class ChecklistRun:
+    """Runs the checks of a list in order, each on its own: one that breaks does not stop the others.
+
+    `lacks(need)` says why the target cannot give a capability, or None. `before` holds a baseline's measurements
+    by check id. Results gather in `results`, also when a run is interrupted.
+    """
+
+    def __init__(
+        self,
+        checklist: Checklist,
+        probes: Mapping[str, Probe],
+        context: object,
+        *,
+        lacks: Callable[[str], str | None],
+        phases: Sequence[str] = PHASES,
+        before: Mapping[str, Mapping[str, Any]] | None = None,
+        on_start: Callable[[CheckSpec], None] | None = None,
+        on_result: Callable[[CheckSpec, CheckResult], None] | None = None,
+    ) -> None:
+        self.checklist = checklist
+        self.probes = probes
+        self.context = context
+        self.lacks = lacks
+        self.phases = phases
+        self.before = before
+        self.on_start = on_start
+        self.on_result = on_result
+        self.interrupted = False
+        self.results: dict[str, CheckResult] = {}
+
+    def run(self) -> tuple[PhaseResult, ...]:
+        """Results by phase. After Ctrl-C the rest is skipped with that reason and `interrupted` is set."""
+        for spec in self.checklist.checks:
+            if self.interrupted:
+                self.results[spec.id] = _skipped(spec, "interrupted before this check was done")
+                continue
+            if spec.phase not in self.phases:
+                self.results[spec.id] = _skipped(spec, "its phase was not asked for (--phase)")
+                continue
+            if self.on_start:
+                self.on_start(spec)
+            try:
+                result = self._check(spec)
+            except KeyboardInterrupt:
+                self.interrupted = True
+                result = _skipped(spec, "interrupted while this check ran")
+            self.results[spec.id] = result
+            if self.on_result:
+                self.on_result(spec, result)
+        return self._by_phase()
+
+    def _check(self, spec: CheckSpec) -> CheckResult:
+        started = time.perf_counter()
+        try:
+            result = self._measure(spec)
+        except Day0Error as fault:
+            result = replace(_blank(spec, "error"), message=str(fault), hint=fault.hint)
+        except Exception as fault:  # a check that breaks must not take the others with it
+            reason = f"the check broke: {type(fault).__name__}: {fault}"
+            result = replace(_blank(spec, "error"), message=reason, hint="a defect of day0, not of the model")
+        return replace(
+            result,
+            measured=plain(result.measured),
+            message=plain(result.message),
+            hint=plain(result.hint),
+            seconds=time.perf_counter() - started,
+        )
+
+    def _measure(self, spec: CheckSpec) -> CheckResult:
+        probe = self.probes[spec.probe]
+        for need in probe.needs:
+            reason = self.lacks(need)
+            if reason is not None:
+                return _skipped(spec, reason)
+        outcome = probe.run(self.context, **spec.parameters)
+        if isinstance(outcome, NotChecked):
+            return replace(_blank(spec, outcome.status), message=outcome.reason, hint=outcome.hint)
+        measured = {"inspected": outcome.inspected, **outcome.values}
+        if outcome.inspected < 1:
+            reason = outcome.message or "nothing was there to inspect"
+            return replace(_skipped(spec, reason), measured=measured)
+        before = None if self.before is None else self.before.get(spec.id)
+        limits = with_baseline(spec.limits, before)
+        status, reason = judge(measured, limits)
+        message = "; ".join(part for part in (reason, outcome.message) if part)
+        return CheckResult(
+            id=spec.id,
+            title=spec.title,
+            status=status,
+            required=spec.required,
+            measured=measured,
+            limit=limits,
+            where=outcome.where,
+            message=message,
+            hint="" if status == "pass" else outcome.hint,
+        )
+
+    def _by_phase(self) -> tuple[PhaseResult, ...]:
+        phases = []
+        for name in PHASES:
+            checks = tuple(self.results[spec.id] for spec in self.checklist.checks if spec.phase == name)
+            if checks:
+                phases.append(PhaseResult(name, phase_status(checks), checks))
+        return tuple(phases)
+
+
+def plain(value: Any) -> Any:
+    """Texts without control characters and lone surrogates: strangers wrote some of them."""
+    if isinstance(value, str):
+        return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", value)
+    if isinstance(value, Mapping):
+        return {plain(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    return value
+
+
+def _blank(spec: CheckSpec, status: Status) -> CheckResult:
+    return CheckResult(id=spec.id, title=spec.title, status=status, required=spec.required, limit=spec.limits)
+
+
+def _skipped(spec: CheckSpec, reason: str) -> CheckResult:
+    return replace(_blank(spec, "skip"), message=reason)

@@ -1,0 +1,227 @@
+"""A target behind a URL: any server with the OpenAI completions API, asked over HTTP."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from day0.checklist.target import Answer, Ask, Fate
+
+if TYPE_CHECKING:
+    from day0.runtime.tokenizer import Tokenizer
+
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 300.0  # between two bytes: a long prompt on a slow device is silent for minutes
+_REFUSALS = (400, 404, 413, 422)
+_OVERLOADS = (429, 503)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A plain reply of the server; `status` 0 means that there was none and `text` says why."""
+
+    status: int
+    text: str
+
+    def json(self) -> Any:
+        """The parsed body, None where it is not JSON."""
+        try:
+            return json.loads(self.text)
+        except ValueError:
+            return None
+
+
+class EndpointTarget:
+    """An OpenAI-compatible server. Prompts go as token ids where it takes them, else as text."""
+
+    kind = "endpoint"
+
+    def __init__(
+        self,
+        url: str,
+        tokenizer: Tokenizer | None,
+        *,
+        api_key: str | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.name = url.rstrip("/").removesuffix("/v1")
+        self.tokenizer = tokenizer
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        timeout = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+        self._http = httpx.Client(base_url=self.name, headers=headers, timeout=timeout, transport=transport)
+        self._served: dict[str, Any] | None = None
+        self._takes: dict[str, bool] = {}
+
+    def close(self) -> None:
+        self._http.close()
+
+    def lacks(self, need: str) -> str | None:
+        if need == "engine":
+            return f"{self.name} is a server; this check looks inside the in-process runtime"
+        if need == "lengths" and self.tokenizer is None and not self._takes_ids():
+            return "prompts of a known length need a tokenizer beside the model, or a server that takes token ids"
+        return None
+
+    def max_model_len(self) -> int | None:
+        value = self.served_model().get("max_model_len")
+        return value if isinstance(value, int) else None
+
+    def get(self, path: str) -> Reply:
+        """GET a path; a server that cannot be reached is a reply with status 0."""
+        try:
+            response = self._http.get(path, timeout=CONNECT_SECONDS)
+        except httpx.HTTPError as fault:
+            return Reply(0, _reason(fault))
+        return Reply(response.status_code, response.text)
+
+    def post(self, path: str, body: object) -> Reply:
+        """POST JSON, or a raw text where `body` is one (to send what is not JSON)."""
+        content = body if isinstance(body, str) else json.dumps(body)
+        try:
+            response = self._http.post(path, content=content, headers={"Content-Type": "application/json"})
+        except httpx.HTTPError as fault:
+            return Reply(0, _reason(fault))
+        return Reply(response.status_code, response.text)
+
+    def served_model(self) -> dict[str, Any]:
+        """The first entry of /v1/models, empty where the server gives none."""
+        if self._served is None:
+            document = self.get("/v1/models").json()
+            data = document.get("data") if isinstance(document, dict) else None
+            self._served = data[0] if isinstance(data, list) and data and isinstance(data[0], dict) else {}
+        return self._served
+
+    def ask(self, asks: Sequence[Ask], *, concurrency: int) -> list[Answer]:
+        with ThreadPoolExecutor(max_workers=concurrency) as pool:
+            return list(pool.map(self._ask_one, asks))
+
+    def _ask_one(self, ask: Ask) -> Answer:
+        body = self._body(ask)
+        started = time.perf_counter()
+        try:
+            if ask.stream or ask.abandon_after is not None:
+                return self._streamed(body, ask, started)
+            response = self._http.post("/v1/completions", json=body)
+            seconds = time.perf_counter() - started
+        except httpx.HTTPError as fault:
+            return Answer("failed", _reason(fault), seconds=time.perf_counter() - started)
+        if response.status_code != 200:
+            return Answer(fate_of(response.status_code), _error_message(response.text), seconds=seconds)
+        return replace(_whole_answer(response.text), seconds=seconds, arrivals=(seconds,))
+
+    def _body(self, ask: Ask) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.served_model().get("id", ""),
+            "prompt": self._prompt(ask.prompt),
+            "max_tokens": ask.max_tokens,
+            "temperature": ask.temperature,
+        }
+        if ask.ignore_eos and self._takes_field("ignore_eos", True):
+            body["ignore_eos"] = True
+        if ask.seed is not None:
+            body["seed"] = ask.seed
+        if ask.stop:
+            body["stop"] = list(ask.stop)
+        if ask.logprobs is not None:
+            body["logprobs"] = ask.logprobs
+        if ask.stream or ask.abandon_after is not None:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        return body
+
+    def _prompt(self, prompt: tuple[int, ...] | str) -> list[int] | str:
+        if isinstance(prompt, str):
+            return prompt
+        if self.tokenizer is None or self._takes_ids():
+            return list(prompt)
+        return self.tokenizer.decode(prompt, skip_special_tokens=False)
+
+    def _takes_ids(self) -> bool:
+        return self._takes_field("prompt", [1])
+
+    def _takes_field(self, field: str, value: object) -> bool:
+        """Whether a one-token request with this field is answered; asked once, on a server that answers without."""
+        if field not in self._takes:
+            plain = {"model": self.served_model().get("id", ""), "prompt": "a", "max_tokens": 1}
+            self._takes[field] = self.post("/v1/completions", plain | {field: value}).status == 200
+        return self._takes[field]
+
+    def _streamed(self, body: dict[str, Any], ask: Ask, started: float) -> Answer:
+        with self._http.stream("POST", "/v1/completions", json=body) as response:
+            if response.status_code != 200:
+                return Answer(fate_of(response.status_code), _error_message(response.read().decode("utf-8", "replace")))
+            return _read_stream(response.iter_lines(), ask.abandon_after, started)
+
+
+def fate_of(status: int) -> Fate:
+    """What an HTTP status says about a request that was not answered."""
+    if status in _REFUSALS:
+        return "refused"
+    return "overloaded" if status in _OVERLOADS else "failed"
+
+
+def _read_stream(lines: Iterator[str], abandon_after: int | None, started: float) -> Answer:
+    """Joins server-sent events; a stream that ends without its end mark has failed."""
+    text: list[str] = []
+    arrivals: list[float] = []
+    finish: str | None = None
+    usage: dict[str, Any] = {}
+    for line in lines:
+        if not line.startswith("data:"):
+            continue
+        data = line.removeprefix("data:").strip()
+        if data == "[DONE]":
+            return Answer(
+                "done",
+                text="".join(text),
+                finish_reason=finish,
+                prompt_tokens=usage.get("prompt_tokens"),
+                completion_tokens=usage.get("completion_tokens"),
+                arrivals=tuple(arrivals),
+                seconds=time.perf_counter() - started,
+            )
+        chunk = Reply(200, data).json()
+        if not isinstance(chunk, dict) or "error" in chunk:
+            return Answer("failed", f"a stream chunk is an error or not JSON: {data[:200]}", "".join(text))
+        usage = chunk.get("usage") or usage
+        for choice in chunk.get("choices") or ():
+            finish = choice.get("finish_reason") or finish
+            if choice.get("text"):
+                text.append(choice["text"])
+                arrivals.append(time.perf_counter() - started)
+        if abandon_after is not None and len(arrivals) >= abandon_after:
+            return Answer("done", text="".join(text), finish_reason="abort", arrivals=tuple(arrivals))
+    return Answer("failed", "the stream ended without [DONE]", "".join(text), arrivals=tuple(arrivals))
+
+
+def _whole_answer(body: str) -> Answer:
+    document = Reply(200, body).json()
+    choices = document.get("choices") if isinstance(document, dict) else None
+    if not choices or not isinstance(choices[0].get("text"), str):
+        return Answer("failed", f"the reply has no completion: {body[:200]}")
+    usage = document.get("usage") or {}
+    logprobs = choices[0].get("logprobs") or {}
+    return Answer(
+        "done",
+        text=choices[0]["text"],
+        finish_reason=choices[0].get("finish_reason"),
+        prompt_tokens=usage.get("prompt_tokens"),
+        completion_tokens=usage.get("completion_tokens"),
+        logprobs=tuple(logprobs.get("token_logprobs") or ()),
+        top_logprobs=tuple(logprobs.get("top_logprobs") or ()),
+    )
+
+
+def _error_message(body: str) -> str:
+    document = Reply(0, body).json()
+    error = document.get("error") if isinstance(document, dict) else None
+    return str(error.get("message", body)) if isinstance(error, dict) else body[:300]
+
+
+def _reason(fault: httpx.HTTPError) -> str:
+    return f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__

@@ -1,0 +1,73 @@
+"""A checklist result as one HTML file that opens offline and prints: no script, no network, everything escaped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from day0.checklist.checklist import ChecklistResult, CheckResult
+from day0.report.checklist_plots import checklist_plots
+from day0.report.checklist_text import limits_text, number_text, where_text
+
+
+def html_document(result: ChecklistResult) -> str:
+    """The page as text. Only the plots, drawn here, go in unescaped."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["where"] = where_text
+    template = environment.get_template("checklist.html.j2")
+    plots = {title: Markup(svg) for title, svg in checklist_plots(result).items()}
+    return template.render(
+        result=result,
+        plots=plots,
+        rows=_rows,
+        facts=_facts(result),
+        open_checks=[check for check in result.checks() if check.status not in ("pass", "na")],
+        counts={status: sum(check.status == status for check in result.checks()) for status in _STATUSES},
+    )
+
+
+def write_html(result: ChecklistResult, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(html_document(result), encoding="utf-8")
+
+
+_STATUSES = ("pass", "warn", "fail", "error", "skip", "na")
+
+
+def _rows(check: CheckResult) -> list[tuple[str, str, str]]:
+    """(name, measured, limit) of a check; what has a limit comes first."""
+    limits = limits_text(check)
+    names = sorted(check.measured, key=lambda name: name not in limits)
+    rows = [(name, number_text(check.measured[name]), limits.get(name, "")) for name in names]
+    return rows + [(name, "–", text) for name, text in limits.items() if name not in check.measured]
+
+
+def _facts(result: ChecklistResult) -> dict[str, str]:
+    """Model, target and environment as flat name and text."""
+    facts: dict[str, Any] = {
+        "Model": result.model.get("id"),
+        "Revision": result.model.get("revision") or "local files",
+        "Architecture": ", ".join(result.model.get("architectures", ())),
+        "Checklist": result.checklist,
+        "Target": result.target,
+        "Reference": result.reference,
+        "Seed": result.seed,
+    }
+    for name, value in result.environment.items():
+        if isinstance(value, dict):
+            facts[name.capitalize()] = ", ".join(f"{key} {entry}" for key, entry in value.items())
+        else:
+            facts[name.replace("_", " ").capitalize()] = (
+                f"{value / 2**30:.1f} GiB" if name.endswith("_bytes") else value
+            )
+    return {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in facts.items()}
