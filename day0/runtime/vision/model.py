@@ -5,28 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from day0.profile.profile import VisionSpec
+from day0.runtime.ops.registry import Operators
 from day0.runtime.trace import Trace
 from day0.runtime.vision.grid import checked_grids
-from day0.runtime.vision.projector import PatchMerger, merge_patches
+from day0.runtime.vision.projector import PatchMerger
 from day0.runtime.vision.tower import VisionTower
 
 
 class VisionModel(nn.Module):
     """The vision side of a model; its parameters are those of `profile/vision_tensors.py` below "vision."."""
 
-    def __init__(self, spec: VisionSpec) -> None:
+    def __init__(self, spec: VisionSpec, ops: Operators) -> None:
         super().__init__()
         self.spec = spec
-        self.tower = VisionTower(spec)
-        self.projector = PatchMerger(spec)
+        self.tower = VisionTower(spec, ops)
+        self.projector = PatchMerger(spec, ops)
+        self.ops = ops
 
     @torch.inference_mode()
     def encode(
-        self, pixel_values: Tensor, grid_thw: Sequence[Sequence[int]], trace: Trace | None = None
-    ) -> list[Tensor]:
+        self, pixel_values: torch.Tensor, grid_thw: Sequence[Sequence[int]], trace: Trace | None = None
+    ) -> list[torch.Tensor]:
         """Embeddings of each item, [tokens, text hidden]; items do not see each other.
 
         `pixel_values` is [patches, 3, rows, columns] of all items in turn, `grid_thw` their (frames, rows, columns).
@@ -35,7 +37,7 @@ class VisionModel(nn.Module):
         items = checked_grids(grid_thw, pixel_values.shape[0], self.spec)
         if not items:
             return []
-        cells = merge_patches(self.tower(pixel_values, items, trace), items, self.spec.merge)
+        cells = self.ops["patch_merge"](self.tower(pixel_values, items, trace), items, self.spec.merge)
         if trace is not None:
             trace.save("vision.merged", cells)
         projected = self.projector(cells)

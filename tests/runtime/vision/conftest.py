@@ -16,6 +16,7 @@ from day0.profile.config_reader import ConfigReader
 from day0.profile.profile import VisionSpec
 from day0.profile.read_vision import read_kimi_vision
 from day0.profile.vision_tensors import vision_tensors
+from day0.runtime.ops.registry import Operators, choose_operators
 from day0.runtime.vision.model import VisionModel
 
 MEDIA_CONFIG = {
@@ -57,10 +58,15 @@ def spec() -> VisionSpec:
     )
 
 
+@pytest.fixture(scope="session")
+def ops() -> Operators:
+    return choose_operators(torch.device("cpu"), torch.float32)
+
+
 @pytest.fixture
-def model(spec: VisionSpec) -> VisionModel:
+def model(spec: VisionSpec, ops: Operators) -> VisionModel:
     """Random weights; those of the norms are near 1 but not 1, so that leaving one out shows."""
-    vision = VisionModel(spec)
+    vision = VisionModel(spec, ops)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for name, parameter in vision.named_parameters():
@@ -113,13 +119,13 @@ def golden_spec(golden: Path) -> VisionSpec:
 
 
 @pytest.fixture(scope="session")
-def golden_model(golden: Path, golden_spec: VisionSpec) -> VisionModel:
+def golden_model(golden: Path, golden_spec: VisionSpec, ops: Operators) -> VisionModel:
     """The golden checkpoint's vision weights in float32, placed by our own table of names."""
     shard_of = json.loads((golden / "model.safetensors.index.json").read_text())["weight_map"]
     weights = {}
     for tensor in vision_tensors(golden_spec, "BF16"):
         with safe_open(golden / shard_of[tensor.name], "pt") as shard:
             weights[tensor.path.removeprefix("vision.")] = shard.get_tensor(tensor.name).float()
-    model = VisionModel(golden_spec)
+    model = VisionModel(golden_spec, ops)
     model.load_state_dict(weights)
     return model

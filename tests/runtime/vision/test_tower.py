@@ -4,17 +4,6 @@ import torch
 
 from day0.runtime.vision.grid import PatchGrid
 from day0.runtime.vision.model import VisionModel
-from day0.runtime.vision.tower import attend_within
-
-
-def test_attention_stays_inside_an_item() -> None:
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = torch.randn(3, 9, 2, 8, generator=generator)
-    outputs = attend_within(q, k, v, [4, 1, 4])
-    weights = torch.softmax(torch.einsum("qhd,khd->hqk", q[5:], k[5:]) * 8**-0.5, dim=-1)
-    assert torch.allclose(outputs[5:], torch.einsum("hqk,khd->qhd", weights, v[5:]), atol=1e-6)
-    # An item of one patch can only return its own value.
-    assert torch.allclose(outputs[4], v[4], atol=1e-6)
 
 
 def test_a_change_in_one_item_leaves_the_others(model: VisionModel, pixels_for) -> None:

@@ -5,8 +5,13 @@ import math
 import pytest
 import torch
 
-from day0.runtime.vision.grid import PatchGrid
-from day0.runtime.vision.positions import position_embedding, resample, rotary_angles, rotate, time_signal
+from day0.runtime.ops.vision_positions import (
+    resample,
+    rotary_angles,
+    time_signal,
+    vision_position_embed,
+    vision_rope_2d,
+)
 
 
 def test_a_grid_of_the_learnt_size_is_taken_as_it_is() -> None:
@@ -43,15 +48,15 @@ def test_time_signal_values() -> None:
 
 def test_an_image_has_no_time_and_a_clip_has_it_from_its_first_frame() -> None:
     learnt = torch.randn(3, 2, 4)
-    assert torch.equal(position_embedding(learnt, PatchGrid(1, 3, 2)), learnt.flatten(0, 1))
-    clip = position_embedding(learnt, PatchGrid(2, 3, 2)).view(2, 6, 4)
+    assert torch.equal(vision_position_embed(learnt, [(1, 3, 2)]), learnt.flatten(0, 1))
+    clip = vision_position_embed(learnt, [(2, 3, 2)]).view(2, 6, 4)
     added = clip - learnt.flatten(0, 1)
     assert torch.allclose(added[0], torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(6, 4))
     assert torch.allclose(added[1], time_signal(2, 4)[1].expand(6, 4), atol=1e-6)
 
 
 def test_even_pairs_turn_with_the_column_and_odd_pairs_with_the_row() -> None:
-    angles = rotary_angles(PatchGrid(2, 3, 5), 8)
+    angles = rotary_angles([(2, 3, 5)], 8)
     assert angles.shape == (30, 4)
     slow = 10_000.0 ** (-4 / 8)
     for frame in range(2):
@@ -59,20 +64,27 @@ def test_even_pairs_turn_with_the_column_and_odd_pairs_with_the_row() -> None:
         assert patch.tolist() == pytest.approx([4.0, 2.0, 4 * slow, 2 * slow])
 
 
+def rotated(heads: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    return vision_rope_2d(heads, torch.zeros_like(heads), angles)[0]
+
+
 def test_rotation_is_multiplication_of_complex_neighbours() -> None:
-    heads = torch.randn(6, 3, 8, generator=torch.Generator().manual_seed(0))
-    angles = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
-    turned = torch.view_as_complex(heads.view(6, 3, 4, 2)) * torch.polar(torch.ones(6, 1, 4), angles[:, None, :])
-    assert torch.allclose(rotate(heads, angles), torch.view_as_real(turned).flatten(2), atol=1e-6)
+    generator = torch.Generator().manual_seed(0)
+    q, k = torch.randn(2, 6, 3, 8, generator=generator)
+    angles = torch.randn(6, 4, generator=generator)
+    turn = torch.polar(torch.ones(6, 1, 4), angles[:, None, :])
+    for heads, result in zip((q, k), vision_rope_2d(q, k, angles), strict=True):
+        wanted = torch.view_as_real(torch.view_as_complex(heads.view(6, 3, 4, 2)) * turn).flatten(2)
+        assert torch.allclose(result, wanted, atol=1e-6)
 
 
 def test_only_the_distance_between_patches_enters_a_score() -> None:
-    q, k = torch.randn(2, 1, 1, 16, generator=torch.Generator().manual_seed(2)).double()
-    angles = rotary_angles(PatchGrid(1, 9, 9), 16).double()
+    q, k = torch.randn(2, 1, 1, 16, generator=torch.Generator().manual_seed(2))
+    angles = rotary_angles([(1, 9, 9)], 16)
 
     def score(query: tuple[int, int], key: tuple[int, int]) -> float:
         at = [angles[row * 9 + column][None] for row, column in (query, key)]
-        return float((rotate(q, at[0]) * rotate(k, at[1])).sum())
+        return float((rotated(q, at[0]) * rotated(k, at[1])).sum())
 
     assert score((1, 2), (4, 7)) == pytest.approx(score((3, 1), (6, 6)), abs=1e-5)
     assert score((1, 2), (4, 7)) != pytest.approx(score((1, 2), (7, 4)), abs=1e-2)
@@ -80,5 +92,14 @@ def test_only_the_distance_between_patches_enters_a_score() -> None:
 
 def test_rotation_keeps_the_dtype() -> None:
     heads = torch.randn(4, 2, 8, dtype=torch.bfloat16)
-    assert rotate(heads, torch.zeros(4, 4)).dtype == torch.bfloat16
-    assert torch.equal(rotate(heads, torch.zeros(4, 4)), heads)
+    assert rotated(heads, torch.zeros(4, 4)).dtype == torch.bfloat16
+    assert torch.equal(rotated(heads, torch.zeros(4, 4)), heads)
+
+
+def test_items_follow_one_another() -> None:
+    learnt = torch.randn(3, 2, 4)
+    items = [(1, 2, 2), (2, 1, 3)]
+    together = vision_position_embed(learnt, items)
+    assert torch.equal(together, torch.cat([vision_position_embed(learnt, [item]) for item in items]))
+    angles = rotary_angles(items, 8)
+    assert torch.equal(angles, torch.cat([rotary_angles([item], 8) for item in items]))
