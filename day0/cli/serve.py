@@ -1,0 +1,185 @@
+"""`day0 serve MODEL`: the model behind an OpenAI-compatible HTTP API, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from day0.cli.output import status_console
+from day0.errors import EnvironmentFault, ExitCode, InputError
+from day0.plan.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from day0.runtime.engine.worker import EngineWorker
+
+API_KEY_VARIABLE = "DAY0_API_KEY"
+JOIN_SECONDS = 5.0
+"""How long the end waits for the engine's thread; only a load or a step that is under way keeps it longer."""
+
+DEFAULTS = EngineSettings()
+
+
+class EngineName(StrEnum):
+    DAY0 = "day0"
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    TRANSFORMERS = "transformers"
+
+
+class Offload(StrEnum):
+    NONE = "none"
+    HOST = "host"
+    DISK = "disk"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the model is served, under which name, and with which key."""
+
+    host: str
+    port: int
+    served_name: str
+    api_key: str | None
+
+
+def command(
+    model: Annotated[str, typer.Argument(help="Hub id, folder or recipe:NAME.")],
+    engine: Annotated[EngineName, typer.Option(help="What runs the model.")] = EngineName.DAY0,
+    plan: Annotated[Path | None, typer.Option(help="A plan written by `day0 plan`.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    served_model_name: Annotated[str | None, typer.Option(help="Name in the API; MODEL if not given.")] = None,
+    api_key: Annotated[str | None, typer.Option(envvar=API_KEY_VARIABLE, help="Key that clients must send.")] = None,
+    device: Annotated[str, typer.Option(help="Device of the weights.")] = DEFAULTS.device,
+    dtype: Annotated[str, typer.Option(help="Type of weights and activations.")] = DEFAULTS.dtype,
+    kv_dtype: Annotated[str, typer.Option(help="Type of the paged cache.")] = DEFAULTS.kv_dtype,
+    max_model_len: Annotated[int | None, typer.Option(min=1, help="Context limit in tokens.")] = None,
+    max_num_seqs: Annotated[int, typer.Option(help="Sequences in one step.")] = DEFAULTS.max_num_seqs,
+    max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens in one step.")] = DEFAULTS.max_num_batched_tokens,
+    mem_fraction: Annotated[float, typer.Option(help="Share of free memory to use.")] = DEFAULTS.mem_fraction,
+    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks.")] = 1,
+    ep: Annotated[int, typer.Option(min=1, help="Expert-parallel ranks.")] = 1,
+    pp: Annotated[int, typer.Option(min=1, help="Pipeline stages.")] = 1,
+    offload: Annotated[Offload, typer.Option(help="Where expert weights rest.")] = Offload.NONE,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command, start nothing.")] = False,
+) -> ExitCode:
+    """Serve a model over HTTP, with OpenAI's API."""
+    settings = EngineSettings(
+        device=device,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        mem_fraction=mem_fraction,
+    )
+    endpoint = Endpoint(host, port, served_model_name or model, api_key)
+    if engine is not EngineName.DAY0:
+        raise EnvironmentFault(
+            f"starting {engine} is not supported yet",
+            hint="`day0 plan MODEL --engine vllm --emit command` prints a command to start it by hand",
+        )
+    _refuse_not_yet(plan, {"--tp": tp, "--ep": ep, "--pp": pp}, offload)
+    if dry_run:
+        print(_command_line(model, settings, endpoint))
+        return ExitCode.YES
+    return _serve(model, settings, endpoint)
+
+
+def _refuse_not_yet(plan: Path | None, ranks: dict[str, int], offload: Offload) -> None:
+    for option, count in ranks.items():
+        if count > 1:
+            raise InputError(
+                f"{count} ranks asked for, and the reference runtime runs one for now",
+                where=option,
+                hint="leave the option out; `day0 plan --engine vllm` plans the layout for another engine",
+            )
+    if offload is not Offload.NONE:
+        raise InputError(f"{offload} is not supported yet", where="--offload", hint="use --offload none")
+    if plan is not None:
+        raise InputError("serving from a plan is not supported yet", where="--plan", hint="give the options themselves")
+
+
+def _command_line(model: str, settings: EngineSettings, endpoint: Endpoint) -> str:
+    """The command with every default spelled out; the key stays in the environment, away from process lists."""
+    options = {
+        "--engine": EngineName.DAY0.value,
+        "--host": endpoint.host,
+        "--port": endpoint.port,
+        "--served-model-name": endpoint.served_name,
+        "--device": settings.device,
+        "--dtype": settings.dtype,
+        "--kv-dtype": settings.kv_dtype,
+        "--max-model-len": settings.max_model_len,
+        "--max-num-seqs": settings.max_num_seqs,
+        "--max-num-batched-tokens": settings.max_num_batched_tokens,
+        "--mem-fraction": settings.mem_fraction,
+    }
+    argv = ["day0", "serve", model]
+    for option, value in options.items():
+        if value is not None:
+            argv += [option, str(value)]
+    environment = f'{API_KEY_VARIABLE}="${API_KEY_VARIABLE}" ' if endpoint.api_key else ""
+    return environment + shlex.join(argv)
+
+
+def _serve(model: str, settings: EngineSettings, endpoint: Endpoint) -> ExitCode:
+    from day0.profile.read import read_profile
+    from day0.runtime.engine.load import load_engine
+    from day0.runtime.engine.worker import EngineWorker
+    from day0.runtime.server.app import create_app
+    from day0.runtime.server.lifecycle import HttpServer, bind
+    from day0.runtime.tokenizer import Tokenizer
+    from day0.source.resolve import fetch_weights, resolve
+
+    log = _logger()
+    files = resolve(model)
+    profile = read_profile(files)
+    with bind(endpoint.host, endpoint.port) as listener:
+        tokenizer = Tokenizer.from_folder(fetch_weights(files))
+        worker = EngineWorker(partial(load_engine, files, profile, settings, _phase_logger(log)))
+        app = create_app(worker, tokenizer, endpoint.served_name, log=log, api_key=endpoint.api_key)
+        log(f"loading {files.id}")
+        asyncio.run(HttpServer(app, worker, listener, log=log, end_at_once=_end_at_once).run())
+    return _end(worker)
+
+
+def _logger() -> Callable[[str], None]:
+    return partial(status_console().print, soft_wrap=True)  # a line stays one line whatever the terminal's width
+
+
+def _phase_logger(log: Callable[[str], None]) -> Callable[[str, float], None]:
+    def phase_done(phase: str, seconds: float) -> None:
+        log(f"{phase}: {seconds:.1f} s")
+
+    return phase_done
+
+
+def _end(worker: EngineWorker) -> ExitCode:
+    """A failed engine is the command's own failure, whoever stopped the server."""
+    if worker.failure is not None:
+        raise worker.failure
+    if not worker.join(JOIN_SECONDS):
+        # Stopped while loading. There is nothing to save, and the interpreter cannot end under a thread inside torch.
+        _exit_now(ExitCode.YES)
+    return ExitCode.YES
+
+
+def _end_at_once() -> None:
+    _exit_now(ExitCode.INTERRUPTED)
+
+
+def _exit_now(code: ExitCode) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

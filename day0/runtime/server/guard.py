@@ -1,0 +1,77 @@
+"""What happens to every HTTP request before it is understood: an id, the key, a limit on its size."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from uuid import uuid4
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from day0.runtime.server.errors import ApiError
+
+OPEN_PATHS = frozenset({"/health", "/metrics", "/version"})
+"""What a load balancer or a scraper reads without a key."""
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class Guard:
+    """Outermost layer of the application. Plain ASGI, so that a client's disconnect reaches the handler unchanged."""
+
+    def __init__(self, app: ASGIApp, *, api_key: str | None, max_body_bytes: int) -> None:
+        self._app = app
+        self._expected = f"Bearer {api_key}".encode() if api_key else None
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        request_id = _request_id(headers.get("x-request-id", ""))
+        scope.setdefault("state", {})["request_id"] = request_id
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+            await send(message)
+
+        refusal = self._refusal(scope["path"], headers)
+        if refusal is not None:
+            await refusal.response()(scope, receive, send_with_id)
+            return
+        await self._app(scope, self._limited(receive), send_with_id)
+
+    def _refusal(self, path: str, headers: Headers) -> ApiError | None:
+        if self._expected is not None and path not in OPEN_PATHS:
+            given = headers.get("authorization", "").encode()
+            if not hmac.compare_digest(given, self._expected):
+                return ApiError(401, "missing or wrong API key", param=None, code="invalid_api_key")
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > self._max_body_bytes:
+            return self._too_large()
+        return None
+
+    def _limited(self, receive: Receive) -> Receive:
+        """A body sent in chunks says its size only as it comes."""
+        received = 0
+
+        async def receive_limited() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._max_body_bytes:
+                raise self._too_large()
+            return message
+
+        return receive_limited
+
+    def _too_large(self) -> ApiError:
+        return ApiError(413, f"the request body is larger than {self._max_body_bytes} bytes", code="body_too_large")
+
+
+def _request_id(given: str) -> str:
+    """The client's own id where it is short and plain, so that it can go into logs and headers; else a new one."""
+    return given if _REQUEST_ID.fullmatch(given) else uuid4().hex

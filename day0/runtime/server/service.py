@@ -1,0 +1,100 @@
+"""What every endpoint needs: worker, tokenizer, the model's name, metrics and log, and the rules of admission."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from anyio import CapacityLimiter, to_thread
+
+from day0.runtime.engine.worker import EngineWorker, NotAccepting, WorkerState
+from day0.runtime.server.errors import ApiError, context_length_exceeded, not_supported
+from day0.runtime.server.metrics import Metrics, RequestRecord
+from day0.runtime.server.schema import Message, TemplateFields
+
+if TYPE_CHECKING:
+    from day0.runtime.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One served model. `stall_seconds` is how long a step may take before the engine counts as stuck."""
+
+    worker: EngineWorker
+    tokenizer: Tokenizer
+    served_name: str
+    metrics: Metrics
+    log: Callable[[str], None]
+    stall_seconds: float
+    started: float = field(default_factory=time.time)
+    # A long prompt takes long to encode, so it leaves the event loop; one at a time, as the tokenizer keeps state.
+    _encoding: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+
+    def unavailable(self) -> str | None:
+        """Why no request can be served now; None where one can."""
+        worker = self.worker
+        if worker.state is not WorkerState.READY:
+            return worker.state.value
+        silent = time.monotonic() - worker.last_progress
+        if worker.num_streaming and silent > self.stall_seconds:
+            return f"unhealthy: no progress for {silent:.0f} seconds"
+        return None
+
+    def admit(self, model: str | None) -> None:
+        """Refuse what is not for this model, and everything while no request can be served."""
+        if model is not None and model != self.served_name:
+            raise ApiError(
+                404,
+                f"the model '{model}' does not exist; this server has '{self.served_name}'",
+                param="model",
+                code="model_not_found",
+            )
+        reason = self.unavailable()
+        if reason is not None:
+            raise NotAccepting(f"the server takes no requests now: {reason}")
+
+    async def text_ids(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
+        encode = partial(self.tokenizer.encode, text, add_special_tokens=add_special_tokens)
+        return tuple(await to_thread.run_sync(encode, limiter=self._encoding))
+
+    async def message_ids(self, fields: TemplateFields) -> tuple[int, ...]:
+        """The prompt that the model's chat template makes of a conversation."""
+        refuse_unsupported_messages(fields.messages)
+        if not self.tokenizer.has_chat_template:
+            raise ApiError(
+                400,
+                f"the model '{self.served_name}' has no chat template, so it cannot take messages; "
+                "use /v1/completions with a prompt",
+                param="messages",
+                code="no_chat_template",
+            )
+        render = partial(
+            self.tokenizer.chat_ids,
+            [message.for_template() for message in fields.messages],
+            add_generation_prompt=fields.add_generation_prompt,
+            **fields.template_arguments(),
+        )
+        return tuple(await to_thread.run_sync(render, limiter=self._encoding))
+
+    def output_budget(self, prompt_tokens: int, wanted: int | None, *, param: str) -> int:
+        """How many tokens may be generated: those wanted, or all that fit where nothing was said."""
+        limit = self.worker.max_model_len
+        if prompt_tokens == 0:
+            raise ApiError(400, "the prompt is empty", param=param, code="empty_prompt")
+        if prompt_tokens + (wanted or 1) > limit:
+            raise context_length_exceeded(prompt_tokens, wanted or 1, limit, param)
+        return wanted or limit - prompt_tokens
+
+    def finished(self, record: RequestRecord) -> None:
+        self.metrics.observe(record)
+        self.log(record.line())
+
+
+def refuse_unsupported_messages(messages: Sequence[Message]) -> None:
+    for index, message in enumerate(messages):
+        name = message.unsupported()
+        if name is not None:
+            raise not_supported(f"messages[{index}].{name}")

@@ -1,0 +1,79 @@
+"""A real server on a real socket in a thread, around whatever engine a test gives it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from day0.runtime.engine.worker import EngineWorker
+from day0.runtime.server.app import create_app
+from day0.runtime.server.lifecycle import HttpServer, bind
+
+
+@dataclass(slots=True)
+class Served:
+    """A running server, seen from outside (`url`, `http`, `openai`) and from inside (`worker`, `lines`)."""
+
+    url: str
+    worker: EngineWorker
+    stop: Callable[[], None]
+    lines: list[str] = field(default_factory=list)
+
+    def openai(self, **options: Any) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", max_retries=0, **({"api_key": "none"} | options))
+
+    def http(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=30)
+
+    def metric(self, name: str) -> float:
+        lines = httpx.get(f"{self.url}/metrics").text.splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name + "{"))
+
+    def all_free(self) -> bool:
+        stats = self.worker.stats
+        return stats.pages_free == stats.pages_total and stats.running == stats.waiting == 0
+
+
+def until(holds: Callable[[], bool], seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="module")
+def serve() -> Iterator[Callable[..., Served]]:
+    """`serve(load, tokenizer, name, **options of create_app)` starts a server that ends with the module's tests."""
+    started: list[tuple[Served, threading.Thread]] = []
+
+    def start(load: Callable[[], Any], tokenizer: Any, name: str = "tiny", *, ready: bool = True, **options: Any):
+        listener = bind("127.0.0.1", 0)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        worker = EngineWorker(load)
+        lines: list[str] = []
+        app = create_app(worker, tokenizer, name, log=lines.append, **options)
+        server = HttpServer(app, worker, listener, log=lines.append, end_at_once=lambda: None)
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=lambda: loop.run_until_complete(server.run(signals=())), daemon=True)
+        thread.start()
+        served = Served(url, worker, lambda: loop.call_soon_threadsafe(server.stop), lines)
+        started.append((served, thread))
+        if ready:
+            until(worker.ready.is_set, 60)
+            until(lambda: httpx.get(f"{url}/health").status_code == 200)
+        return served
+
+    yield start
+    for served, thread in started:
+        if thread.is_alive():
+            served.stop()
+            thread.join(15)
+            assert not thread.is_alive(), f"the server at {served.url} did not end"
