@@ -1,0 +1,82 @@
+"""Peak bytes of what a forward pass holds besides weights and cache; `docs/memory.md` has the formulas in full."""
+
+from __future__ import annotations
+
+from day0.plan.layout import Layout
+from day0.plan.memory import RankNeed, element_size
+from day0.profile.profile import (
+    AttentionResidual,
+    DenseFeedForward,
+    FeedForward,
+    GroupedQueryAttention,
+    KimiDeltaAttention,
+    LatentAttention,
+    Mixer,
+    RoutedExperts,
+)
+
+
+def forward_peak(need: RankNeed, tokens: int) -> int:
+    """Bytes while `tokens` pass the dearest layer: the residual stream and that layer's own tensors."""
+    element = element_size(need.profile)
+    hidden = need.profile.hidden_size
+    dearest = max(
+        max(
+            mixer_elements(layer.mixer, hidden, need.layout),
+            feed_forward_elements(layer.feed_forward, hidden, need.layout),
+        )
+        for layer in need.layers
+    )
+    return tokens * element * (stream_elements(need) + dearest)
+
+
+def stream_elements(need: RankNeed) -> int:
+    """Per token: the residual sum and the layer input, and the snapshots that attention residuals still read."""
+    hidden = need.profile.hidden_size
+    return hidden * (2 + snapshots(need))
+
+
+def snapshots(need: RankNeed) -> int:
+    """Snapshots alive at the end of this rank's layers; those of earlier stages travel with the stream."""
+    residual = need.profile.residual
+    if not isinstance(residual, AttentionResidual):
+        return 0
+    return need.layers[-1].index // residual.block_size + 1
+
+
+def mixer_elements(mixer: Mixer, hidden: int, layout: Layout) -> int:
+    """Elements per token inside a mixer: projections, what attention reads and its output, on one rank."""
+    heads = -(-mixer.num_heads // layout.attention_tp)
+    match mixer:
+        case GroupedQueryAttention():
+            kv_heads = -(-mixer.num_kv_heads // layout.attention_tp)
+            return mixer.head_dim * (2 * heads + 2 * kv_heads) + hidden
+        case LatentAttention():
+            # query and expanded key at full width, expanded value, output; the low-rank inputs are not cut
+            per_head = 2 * mixer.qk_head_dim + 2 * mixer.v_head_dim + (mixer.v_head_dim if mixer.output_gate else 0)
+            low_rank = (mixer.q_lora_rank or 0) + mixer.kv_lora_rank + mixer.qk_rope_head_dim
+            return heads * per_head + low_rank + hidden
+        case KimiDeltaAttention():
+            # q, k, v before and after the convolution, float32 decay (two elements' worth), gate and output
+            return heads * mixer.head_dim * (3 + 3 + 2 + 1 + 1) + hidden
+    raise AssertionError(f"no activation formula for {mixer.kind}")
+
+
+def feed_forward_elements(spec: FeedForward, hidden: int, layout: Layout) -> int:
+    """Elements per token of this rank's own batch: gate and up, their product, and the output."""
+    if isinstance(spec, DenseFeedForward):
+        return 3 * -(-spec.width // layout.tp) + hidden
+    assert isinstance(spec, RoutedExperts)
+    width = spec.latent_dim or hidden
+    # `top_k` rows a token, of all replicas that share the experts, dealt evenly over `ep`
+    sharing = max(1, layout.ep * layout.expert_tp // layout.attention_tp)
+    rows = spec.router.top_k * sharing / layout.ep
+    routed = int(rows * (3 * -(-spec.width // layout.expert_tp) + 2 * width))
+    shared = 3 * -(-spec.shared_width // layout.tp) + (hidden if spec.shared_width else 0)
+    latent = width if spec.latent_dim else 0
+    return routed + shared + latent + hidden
+
+
+def logits_peak(need: RankNeed, rows: int, bytes_per_logit: int) -> int:
+    """Bytes of `rows` rows of logits and what sampling makes of them; only the last stage has any."""
+    return rows * need.profile.vocab_size * bytes_per_logit if need.is_last else 0

@@ -1,0 +1,284 @@
+"""How ranks share a model, and the rules a layout must obey; a broken rule says its numbers and what would mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from day0.plan.cluster import Cluster
+from day0.profile.profile import (
+    ArchitectureProfile,
+    DenseFeedForward,
+    FeedForward,
+    GroupedQueryAttention,
+    KimiDeltaAttention,
+    LatentAttention,
+    Mixer,
+    RoutedExperts,
+)
+
+VOCABULARY_MULTIPLE = 64
+"""Rows of the embedding and the head are padded to a multiple of this before they are cut, as vLLM and SGLang do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Who holds what, the same words for every engine.
+
+    A stage (of `pp`) has `dp` replicas of the attention layers, each cut into `attention_tp`. `tp` cuts dense MLPs,
+    shared experts and the vocabulary: it is `attention_tp`, or all ranks of the stage (DP attention as SGLang does it).
+    Routed experts are dealt whole into `ep` lots and each is cut into `expert_tp` slices, over `ep` x `expert_tp`
+    ranks, which may belong to several replicas. `cp` spreads the tokens of one sequence over as many ranks
+    of an attention group (decode context parallelism); it needs no ranks of its own.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    dp: int = 1
+    cp: int = 1
+    attention_tp: int = 1
+    expert_tp: int = 1
+
+    @property
+    def stage_ranks(self) -> int:
+        return self.dp * self.attention_tp
+
+    @property
+    def ranks(self) -> int:
+        return self.stage_ranks * self.pp
+
+    @property
+    def label(self) -> str:
+        """Short text: what differs from 1, in the order of the contract."""
+        parts = [f"{name} {getattr(self, name)}" for name in ("tp", "pp", "ep", "dp", "cp") if getattr(self, name) > 1]
+        if self.attention_tp != self.tp:
+            parts.append(f"attention tp {self.attention_tp}")
+        return " ".join(parts) or "one rank"
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRequest:
+    """What the user asked for; None is left to the planner."""
+
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    dp: int | None = None
+    cp: int | None = None
+    attention_tp: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return all(getattr(self, name) is None for name in self.__slots__)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that a layout or its memory breaks."""
+
+    rule: str
+    message: str
+    fix: str
+
+
+Rule = Callable[[ArchitectureProfile, Layout, Cluster], Iterator[Violation]]
+
+
+def check_layout(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> tuple[Violation, ...]:
+    """All rules that hold for every engine."""
+    return tuple(violation for rule in RULES for violation in rule(profile, layout, cluster))
+
+
+def mixers(profile: ArchitectureProfile) -> tuple[Mixer, ...]:
+    """The different mixers of a model, in order of first use."""
+    return tuple(dict.fromkeys(layer.mixer for layer in profile.layers))
+
+
+def feed_forwards(profile: ArchitectureProfile) -> tuple[FeedForward, ...]:
+    return tuple(dict.fromkeys(layer.feed_forward for layer in profile.layers))
+
+
+def routed_experts(profile: ArchitectureProfile) -> tuple[RoutedExperts, ...]:
+    return tuple(spec for spec in feed_forwards(profile) if isinstance(spec, RoutedExperts))
+
+
+def padded_vocabulary(profile: ArchitectureProfile) -> int:
+    return -(-profile.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
+
+
+def _degrees(limit: int, *sizes: int) -> str:
+    """The cuts up to `limit` that divide all sizes, for a message."""
+    fitting = [str(n) for n in range(1, limit + 1) if all(size % n == 0 for size in sizes)]
+    return ", ".join(fitting)
+
+
+def _product(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
+    del profile
+    if layout.ranks != cluster.gpus:
+        yield Violation(
+            "ranks",
+            f"attention tp {layout.attention_tp} x dp {layout.dp} x pp {layout.pp} makes {layout.ranks} ranks, "
+            f"the cluster has {cluster.gpus} GPUs",
+            f"choose tp, dp and pp with a product of {cluster.gpus}, or a cluster of {layout.ranks} GPUs",
+        )
+    if layout.tp not in (layout.attention_tp, layout.stage_ranks):
+        yield Violation(
+            "dense-width",
+            f"tp {layout.tp} is neither the attention group of {layout.attention_tp} nor the stage's "
+            f"{layout.stage_ranks} ranks",
+            f"--tp {layout.attention_tp} or --tp {layout.stage_ranks}",
+        )
+
+
+def _heads(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
+    del cluster
+    cut = layout.attention_tp
+    for mixer in mixers(profile):
+        if mixer.num_heads % cut:
+            yield Violation(
+                f"{mixer.kind}-heads",
+                f"{mixer.num_heads} {mixer.kind} heads do not divide by attention tp {cut}",
+                f"attention tp of {_degrees(max(cut, 8), mixer.num_heads)}; the rest of the GPUs as dp or pp",
+            )
+        if isinstance(mixer, GroupedQueryAttention) and mixer.num_kv_heads % cut and cut % mixer.num_kv_heads:
+            yield Violation(
+                "kv-heads",
+                f"{mixer.num_kv_heads} key/value heads neither divide by attention tp {cut} nor divide it",
+                f"attention tp that divides {mixer.num_kv_heads} or is a multiple of it",
+            )
+
+
+def _widths(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
+    del cluster
+    for spec in feed_forwards(profile):
+        width = spec.width if isinstance(spec, DenseFeedForward) else spec.shared_width
+        name = "dense MLP" if isinstance(spec, DenseFeedForward) else "shared expert"
+        if width % layout.tp:
+            yield Violation(
+                "mlp-width",
+                f"{name} width {width} does not divide by tp {layout.tp}",
+                f"tp of {_degrees(max(layout.tp, 8), width)}",
+            )
+    padded = padded_vocabulary(profile)
+    if padded % layout.tp:
+        yield Violation(
+            "vocabulary",
+            f"{profile.vocab_size} vocabulary rows, padded to {padded}, do not divide by tp {layout.tp}",
+            f"tp of {_degrees(max(layout.tp, 8), padded)}",
+        )
+
+
+def _experts(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
+    del cluster
+    specs = routed_experts(profile)
+    if not specs:
+        if layout.ep > 1:
+            yield Violation("experts", f"ep {layout.ep}, but the model has no routed experts", "leave --ep out")
+        return
+    if layout.stage_ranks % (layout.ep * layout.expert_tp):
+        yield Violation(
+            "expert-ranks",
+            f"{layout.stage_ranks} ranks of a stage cannot be dealt into ep {layout.ep}",
+            f"ep of {_degrees(max(layout.stage_ranks, 1), layout.stage_ranks)}",
+        )
+    for spec in specs:
+        if spec.router.num_experts % layout.ep:
+            yield Violation(
+                "experts",
+                f"{spec.router.num_experts} experts do not divide by ep {layout.ep}",
+                f"ep of {_degrees(max(layout.ep, 8), spec.router.num_experts)}",
+            )
+        yield from _expert_slices(profile, spec, layout)
+
+
+def _expert_slices(profile: ArchitectureProfile, spec: RoutedExperts, layout: Layout) -> Iterator[Violation]:
+    quant = profile.quantization
+    group = quant.group_size if quant and "routed_experts" in quant.targets else 1
+    if (spec.width // group) % layout.expert_tp == 0 and spec.width % layout.expert_tp == 0:
+        return
+    grouped = f", which is {spec.width // group} {quant.format} groups of {group}," if quant and group > 1 else ""
+    units = spec.width // group
+    yield Violation(
+        "expert-slices",
+        f"expert width {spec.width}{grouped} cannot be cut into {layout.expert_tp} slices",
+        f"slices of {_degrees(max(layout.expert_tp, 8), units)}, or whole experts: --ep {layout.ep * layout.expert_tp}",
+    )
+
+
+def _pipeline(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
+    del cluster
+    if layout.pp > profile.num_layers:
+        yield Violation(
+            "pipeline",
+            f"pp {layout.pp} is more than the model's {profile.num_layers} layers",
+            f"pp of at most {profile.num_layers}",
+        )
+
+
+def _context(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
+    del cluster
+    if layout.cp == 1:
+        return
+    if layout.attention_tp % layout.cp:
+        yield Violation(
+            "context",
+            f"cp {layout.cp} does not divide attention tp {layout.attention_tp}, whose ranks it uses",
+            f"cp of {_degrees(layout.attention_tp, layout.attention_tp)}",
+        )
+    for mixer in mixers(profile):
+        copies = cache_copies(mixer, layout.attention_tp)
+        if copies and layout.cp > copies:
+            yield Violation(
+                "context",
+                f"cp {layout.cp}, but only {copies} ranks hold the same {mixer.kind} cache at attention tp "
+                f"{layout.attention_tp}; tokens can be spread over no more",
+                f"cp of at most {copies}",
+            )
+
+
+RULES: tuple[Rule, ...] = (_product, _heads, _widths, _experts, _pipeline, _context)
+
+
+def cache_copies(mixer: Mixer, attention_tp: int) -> int:
+    """How many ranks of an attention group hold the same cached values; 0 where nothing is cached per token."""
+    planes = mixer.cache_planes()
+    if not planes:
+        return 0
+    heads = [plane.shape[plane.head_axis] if plane.head_axis is not None else 1 for plane in planes]
+    return max(1, attention_tp // max(heads))
+
+
+def layout_notes(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> tuple[str, ...]:
+    """What a reader should know of a legal layout: copies, padding, traffic across stages and nodes."""
+    notes = list(cluster.notes)
+    for mixer in mixers(profile):
+        notes += _mixer_notes(mixer, layout)
+    padded = padded_vocabulary(profile)
+    if layout.tp > 1 and padded != profile.vocab_size:
+        notes.append(f"vocabulary padded from {profile.vocab_size} to {padded} rows to be cut {layout.tp} ways")
+    if layout.attention_tp > cluster.gpus_per_node:
+        notes.append(
+            f"attention tp {layout.attention_tp} reaches across nodes of {cluster.gpus_per_node}: its all-reduces "
+            "run at network speed; pp across nodes costs far less traffic"
+        )
+    elif layout.ep * layout.expert_tp > cluster.gpus_per_node:
+        notes.append(
+            f"experts are spread over {layout.ep * layout.expert_tp} ranks, more than a node's "
+            f"{cluster.gpus_per_node}: their exchange runs at network speed"
+        )
+    return tuple(notes)
+
+
+def _mixer_notes(mixer: Mixer, layout: Layout) -> Iterator[str]:
+    cut = layout.attention_tp
+    copies = cache_copies(mixer, cut)
+    if isinstance(mixer, LatentAttention) and cut > 1 and layout.cp == 1:
+        yield f"each of {cut} ranks holds the whole latent cache (one latent per token cannot be cut by heads)"
+    if isinstance(mixer, GroupedQueryAttention) and copies > 1 and layout.cp == 1:
+        yield (
+            f"{mixer.num_kv_heads} key/value heads over attention tp {cut}: each head is kept by {copies} ranks, "
+            "so more tp saves no cache"
+        )
+    if isinstance(mixer, KimiDeltaAttention) and layout.cp > 1:
+        yield f"cp {layout.cp} leaves the state of {mixer.kind} layers as it is: state has no tokens to spread"

@@ -1,0 +1,225 @@
+"""Bytes on one rank, a line each: what every engine's accounting starts from and what it must return.
+
+The cache lines use `LayerSpec.cache_planes` and `state_shapes` and nothing else, as the runtime does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from day0.plan.cluster import Gpu
+from day0.plan.layout import Layout
+from day0.plan.weights import RankWeights
+from day0.plan.workload import Workload
+from day0.profile.cache_sizes import plane_bytes, state_bytes
+from day0.profile.profile import ArchitectureProfile, LayerSpec, RoutedExperts
+
+_DTYPE_WORDS = {"BF16": "bf16", "F16": "fp16", "F32": "fp32", "F64": "fp32"}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCache:
+    """What one layer keeps on one rank: bytes per token (for the last `window` tokens if set), bytes per sequence."""
+
+    token_bytes: int
+    state_bytes: int
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankCache:
+    """The caches of a rank's layers. With `cp` > 1 a rank keeps every cp-th token only."""
+
+    layers: tuple[LayerCache, ...]
+    cp: int = 1
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one cached token on the rank that keeps it, windows left out."""
+        return sum(layer.token_bytes for layer in self.layers if layer.window is None)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes per sequence, whatever its length."""
+        return sum(layer.state_bytes for layer in self.layers)
+
+    def window_bytes(self, context: int) -> int:
+        """Bytes of windowed layers for a sequence of `context` tokens."""
+        return sum(min(layer.window, context) * layer.token_bytes for layer in self.layers if layer.window is not None)
+
+    def sequence_bytes(self, context: int) -> int:
+        """All that one sequence of `context` tokens keeps on this rank."""
+        return -(-context // self.cp) * self.token_bytes + self.window_bytes(context) + self.state_bytes
+
+
+def layer_cache(layer: LayerSpec, attention_tp: int, kv_dtype: str, model_dtype: str) -> LayerCache:
+    """One layer's cache on one of `attention_tp` ranks.
+
+    A plane or state with a head axis is cut there; heads fewer than ranks are kept once by each rank.
+    """
+    planes, states = layer.cache_planes(), layer.state_shapes()
+    windows = {plane.window for plane in planes}
+    assert len(windows) <= 1, "the planes of one layer share one window"
+    tokens = sum(_share(plane_bytes(plane, kv_dtype), plane.shape, plane.head_axis, attention_tp) for plane in planes)
+    fixed = sum(_share(state_bytes(state, model_dtype), state.shape, state.head_axis, attention_tp) for state in states)
+    return LayerCache(tokens, fixed, next(iter(windows), None))
+
+
+def _share(nbytes: int, shape: tuple[int, ...], head_axis: int | None, cut: int) -> int:
+    if head_axis is None:
+        return nbytes
+    heads = shape[head_axis]
+    return nbytes // heads * -(-heads // cut)
+
+
+def rank_cache(profile: ArchitectureProfile, layers: Sequence[LayerSpec], layout: Layout, kv_dtype: str) -> RankCache:
+    """The caches of `layers` on one rank; `kv_dtype` "auto" follows the model."""
+    model_dtype = dtype_word(profile)
+    word = model_dtype if kv_dtype == "auto" else kv_dtype
+    known: dict[LayerSpec, LayerCache] = {}
+    caches = []
+    for layer in layers:
+        kind = _without_index(layer)
+        if kind not in known:
+            known[kind] = layer_cache(layer, layout.attention_tp, word, model_dtype)
+        caches.append(known[kind])
+    return RankCache(tuple(caches), layout.cp)
+
+
+def _without_index(layer: LayerSpec) -> LayerSpec:
+    return LayerSpec(0, layer.mixer, layer.feed_forward, layer.residual)
+
+
+def dtype_word(profile: ArchitectureProfile) -> str:
+    """The checkpoint's main dtype in the words of cache dtypes."""
+    return _DTYPE_WORDS[profile.dtype]
+
+
+def conversion_workspace(profile: ArchitectureProfile, layers: Sequence[LayerSpec], experts: int, cut: int) -> int:
+    """Bytes to hold `experts` packed experts unpacked to the model's dtype at once; 0 where none are packed.
+
+    One expert is gate, up and down: 3 x width x (latent or hidden). The workspace serves all layers in turn.
+    """
+    quant = profile.quantization
+    if quant is None or "routed_experts" not in quant.targets:
+        return 0
+    element = element_size(profile)
+    sizes = [
+        3 * -(-spec.width // cut) * (spec.latent_dim or profile.hidden_size) * element
+        for spec in {layer.feed_forward for layer in layers}
+        if isinstance(spec, RoutedExperts)
+    ]
+    return experts * max(sizes, default=0)
+
+
+def element_size(profile: ArchitectureProfile) -> int:
+    """Bytes of one activation: the checkpoint's main dtype."""
+    return {"fp32": 4}.get(dtype_word(profile), 2)
+
+
+@dataclass(frozen=True, slots=True)
+class RankNeed:
+    """All that is known of a rank before an engine divides its memory."""
+
+    profile: ArchitectureProfile
+    layout: Layout
+    gpu: Gpu
+    workload: Workload
+    layers: tuple[LayerSpec, ...]
+    weights: RankWeights
+    cache: RankCache
+    is_first: bool
+    is_last: bool
+
+    @property
+    def sequences(self) -> int:
+        """Requests this rank's replica holds at once."""
+        return self.workload.sequences(self.layout.dp)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a rank's pools hold, as its engine divides them.
+
+    A sequence takes `groups` blocks for each `block_tokens` tokens and `fixed_blocks` besides, and one of `slots`
+    where state has a pool of its own. `blocks` None: nothing is cached per token. `slots` None: no limit of that kind.
+    """
+
+    blocks: int | None
+    block_tokens: int
+    fixed_blocks: int = 0
+    slots: int | None = None
+    groups: int = 1
+
+    def sequences(self, context: int) -> float:
+        """Sequences of `context` tokens held at once; a share of one where not even one is held."""
+        limits = [] if self.slots is None else [float(self.slots)]
+        if self.blocks is not None:
+            limits.append(self.blocks / (self.groups * -(-context // self.block_tokens) + self.fixed_blocks))
+        return min(limits, default=float("inf"))
+
+    def context(self, sequences: int) -> int | None:
+        """The longest context of which `sequences` are held at once; None where length costs nothing."""
+        if self.slots is not None and sequences > self.slots:
+            return 0
+        if self.blocks is None:
+            return None
+        left = self.blocks // sequences - self.fixed_blocks
+        if left < 0 or not self.groups:
+            return 0 if left < 0 else None
+        return left // self.groups * self.block_tokens
+
+    def tokens(self, context: int) -> int | None:
+        """Tokens held, in sequences of `context` where a sequence has a fixed part as well."""
+        if self.blocks is None:
+            return None
+        if self.fixed_blocks or not self.groups:
+            return int(self.sequences(context) * context)
+        return self.blocks // self.groups * self.block_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the engine must be told for the accounting to hold: the share of the GPU, requests a replica may run at
+    once, tokens of one step; `state_slots` where the engine's own share of state would not do."""
+
+    mem_fraction: float
+    max_num_seqs: int
+    max_batched_tokens: int
+    state_slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How an engine divides a GPU of `total` bytes; `free` is what no line claims, below 0 where it is too small.
+
+    `weights` may hold more than is stored (padding, copies an engine derives at load).
+    """
+
+    total: int
+    weights: int
+    workspace: int
+    activations: int
+    state_pool: int
+    kv_pool: int
+    comm: int
+    overhead: int
+    capacity: Capacity
+    settings: Settings
+
+    @property
+    def claimed(self) -> int:
+        return (
+            self.weights
+            + self.workspace
+            + self.activations
+            + self.state_pool
+            + self.kv_pool
+            + self.comm
+            + self.overhead
+        )
+
+    @property
+    def free(self) -> int:
+        return self.total - self.claimed

@@ -1,0 +1,143 @@
+"""How SGLang divides a GPU: a static fraction for weights and pools; activations and graphs live in what is left.
+
+Sources of the formulas and of the few measured constants are in `docs/memory.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from day0.plan.activations import forward_peak, logits_peak
+from day0.plan.cluster import GIB, Cluster
+from day0.plan.layout import Layout, LayoutRequest, Violation, routed_experts
+from day0.plan.layout_choices import divisors, expert_pool, fill, stage_layouts, whole_products
+from day0.plan.memory import Budget, Capacity, RankNeed, Settings, element_size
+from day0.plan.memory_vllm import absorbed_elements
+from day0.plan.weights import Cuts
+from day0.profile.profile import ArchitectureProfile
+
+DEFAULT_CHUNK = 8192
+DEFAULT_NUM_SEQS = 256
+_MIB = 2**20
+_CONTEXT = int(0.25 * GIB)
+_COMMUNICATORS = int(0.13 * GIB)
+_GRAPHS = GIB
+_STATE_RATIO = 0.9
+STATE_SLOTS_PER_REQUEST = 3
+"""State slots per running request with the prefix cache on: the request's own and the states it leaves in the cache."""
+_LOGIT_BYTES = 12
+_BIG_CARD = 60 * GIB
+_LEAST_RESERVE = 10 * GIB
+
+
+@dataclass(frozen=True, slots=True)
+class SglangAccounting:
+    """SGLang's `tp` counts all ranks of a stage where attention is data-parallel; else `dp` are whole replicas."""
+
+    version: str | None = None
+
+    @property
+    def name(self) -> str:
+        return "sglang"
+
+    def complete(self, request: LayoutRequest, profile: ArchitectureProfile, gpus: int) -> Layout:
+        pp, dp = request.pp or 1, request.dp or 1
+        if self._means_dp_attention(request, profile, gpus):
+            tp = request.tp or gpus // pp
+            return fill(profile, request, tp, request.attention_tp or max(1, tp // dp), dp, pp, tp)
+        attention_tp = request.attention_tp or request.tp or max(1, gpus // (pp * dp))
+        return fill(profile, request, request.tp or attention_tp, attention_tp, dp, pp, attention_tp)
+
+    def _means_dp_attention(self, request: LayoutRequest, profile: ArchitectureProfile, gpus: int) -> bool:
+        pp, dp = request.pp or 1, request.dp or 1
+        if dp == 1:
+            return False
+        if request.attention_tp is not None and request.tp is not None:
+            return request.tp == request.attention_tp * dp
+        if request.tp is not None:
+            return request.tp * pp == gpus and request.tp % dp == 0
+        # Only dp said: sharing the experts between replicas is what it is for in a routed model.
+        return bool(routed_experts(profile)) and request.attention_tp is None and gpus // pp % dp == 0
+
+    def layouts(self, profile: ArchitectureProfile, cluster: Cluster) -> Iterator[Layout]:
+        for attention_tp, dp, pp in whole_products(cluster.gpus):
+            yield from stage_layouts(profile, attention_tp, attention_tp, dp, pp, expert_pool(profile, attention_tp))
+            if dp > 1 and routed_experts(profile):
+                ranks = dp * attention_tp
+                yield from stage_layouts(profile, ranks, attention_tp, dp, pp, ranks)
+
+    def cuts(self, layout: Layout) -> Cuts:
+        # With DP attention the input table stays with the attention group, the head is cut over all ranks.
+        return Cuts(layout.attention_tp, layout.tp, layout.attention_tp, layout.tp, layout.ep, layout.expert_tp)
+
+    def check(self, profile: ArchitectureProfile, layout: Layout) -> tuple[Violation, ...]:
+        if routed_experts(profile) and layout.ep * layout.expert_tp != layout.tp:
+            return (
+                Violation(
+                    "engine-experts",
+                    f"SGLang deals experts over its tp of {layout.tp} ranks; ep {layout.ep} does not divide it",
+                    f"ep of {', '.join(map(str, divisors(layout.tp)))}",
+                ),
+            )
+        return ()
+
+    def notes(self, profile: ArchitectureProfile, layout: Layout) -> tuple[str, ...]:
+        del profile
+        if layout.dp > 1 and layout.tp > layout.attention_tp:
+            return (f"DP attention: {layout.dp} replicas of attention share the experts of {layout.tp} ranks",)
+        return ()
+
+    def budget(self, need: RankNeed) -> Budget:
+        layout, workload = need.layout, need.workload
+        chunk = workload.max_batched_tokens or DEFAULT_CHUNK
+        running = max(workload.max_num_seqs or DEFAULT_NUM_SEQS, 0 if workload.max_num_seqs else need.sequences)
+        fraction = workload.mem_fraction or self.default_fraction(need, chunk, running)
+        comm = _COMMUNICATORS if layout.ranks > 1 else 0
+        at_start = need.gpu.memory_bytes - _CONTEXT - comm
+        weights = need.weights.total + sum(
+            absorbed_elements(layer, layout.attention_tp) for layer in need.layers
+        ) * element_size(need.profile)
+        rest = max(0, int(at_start * fraction) - weights)
+        state, slots, asked = state_pool(need, rest)
+        token_bytes = need.cache.token_bytes
+        tokens = (rest - state) // token_bytes if token_bytes else None
+        table = running * (workload.context + 4) * 4
+        return Budget(
+            total=need.gpu.memory_bytes,
+            weights=weights,
+            workspace=0,
+            activations=max(forward_peak(need, chunk), logits_peak(need, running, _LOGIT_BYTES)),
+            state_pool=state,
+            kv_pool=(tokens or 0) * token_bytes,
+            comm=comm,
+            overhead=_CONTEXT + _GRAPHS + table,
+            capacity=Capacity(tokens, need.cache.cp, slots=slots),
+            settings=Settings(fraction, running, chunk, asked),
+        )
+
+    def default_fraction(self, need: RankNeed, chunk: int, running: int) -> float:
+        """The share SGLang computes where none is given: 1 less a reserve for chunks, graphs and communicators."""
+        layout = need.layout
+        graph_batch = min(running, DEFAULT_NUM_SEQS)
+        reserve = 512 + 1.5 * chunk + 2 * graph_batch + 1024 * layout.tp * layout.pp / 8
+        if layout.tp > layout.attention_tp:
+            reserve += 3 * graph_batch * layout.dp
+        nbytes = reserve * _MIB
+        if need.gpu.memory_bytes > _BIG_CARD:
+            nbytes = max(nbytes, _LEAST_RESERVE)
+        return max(0.05, round(1 - nbytes / need.gpu.memory_bytes, 3))
+
+
+def state_pool(need: RankNeed, rest: int) -> tuple[int, int | None, int | None]:
+    """Bytes of the state pool, the requests that it lets run, and the slots to ask for.
+
+    The engine's own share is rest x r/(1+r); where the demand needs more, the plan asks for its slots by number.
+    """
+    state = need.cache.state_bytes
+    if not state:
+        return 0, None, None
+    usual = int(rest * _STATE_RATIO / (1 + _STATE_RATIO)) // state
+    wanted = min(STATE_SLOTS_PER_REQUEST * need.sequences, rest // state)
+    slots = max(usual, wanted)
+    return slots * state, slots // STATE_SLOTS_PER_REQUEST, wanted if wanted > usual else None

@@ -1,0 +1,174 @@
+"""Bytes of weights on a rank, from the tensors a profile must have and the way a layout cuts them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from day0.plan.layout import VOCABULARY_MULTIPLE
+from day0.profile.profile import ArchitectureProfile
+from day0.profile.tensors import TensorSpec, expected_tensors
+
+CutKind = Literal["attention", "dense", "embed", "head", "experts"]
+
+CUT_KINDS: Mapping[str, CutKind] = {
+    "attention": "attention",
+    "indexer": "attention",
+    "linear_mixer": "attention",
+    "dense_mlp": "dense",
+    "shared_experts": "dense",
+    "latent_moe_proj": "dense",
+    "embed": "embed",
+    "lm_head": "head",
+    "routed_experts": "experts",
+}
+"""Which cut a parameter group follows; groups not named here are held whole by every rank."""
+
+_FIRST_STAGE = ("embed", "vision", "audio")
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """In how many pieces a rank's stage holds each part: heads, dense widths, the two vocabulary tables, experts."""
+
+    attention: int = 1
+    dense: int = 1
+    embed: int = 1
+    head: int = 1
+    ep: int = 1
+    expert_tp: int = 1
+
+    def of(self, kind: CutKind) -> int:
+        return {
+            "attention": self.attention,
+            "dense": self.dense,
+            "embed": self.embed,
+            "head": self.head,
+            "experts": self.expert_tp,
+        }[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRow:
+    """Stored bytes of alike tensors of one place: cut between `units` pieces by `kind`, whole where `kind` is None."""
+
+    kind: CutKind | None
+    units: int
+    experts: int
+    nbytes: int
+
+    def on_rank(self, cuts: Cuts) -> int:
+        """Bytes one rank holds. A cut finer than the units leaves one unit on each rank (key/value heads)."""
+        if self.kind is None:
+            return self.nbytes
+        pieces = cuts.of(self.kind)
+        units = self.units
+        if self.kind in ("embed", "head") and pieces > 1:
+            units = -(-units // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
+        held = self.nbytes // self.units * -(-units // pieces)
+        if self.experts:
+            held = held // self.experts * -(-self.experts // cuts.ep)
+        return held
+
+    def copies(self, cuts: Cuts, ranks: int) -> Fraction:
+        """How often the bytes exist over `ranks` ranks of a stage; 1 where each piece is on one rank only."""
+        return Fraction(ranks * self.on_rank(cuts), self.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class RankWeights:
+    """Bytes on one rank by how a step touches them: the input table (a few rows), routed experts (the chosen ones),
+    the vision tower (images only), and all the rest (always)."""
+
+    embed: int = 0
+    experts: int = 0
+    vision: int = 0
+    rest: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.embed + self.experts + self.vision + self.rest
+
+    def __add__(self, other: RankWeights) -> RankWeights:
+        return RankWeights(
+            self.embed + other.embed,
+            self.experts + other.experts,
+            self.vision + other.vision,
+            self.rest + other.rest,
+        )
+
+
+Place = tuple[WeightRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightTable:
+    """All stored bytes of a model by place: what the first stage starts with, each layer, what the last ends with.
+
+    `tied` is the input table where it is the output head too: the last of several stages needs a second copy.
+    """
+
+    first: Place
+    vision: Place
+    layers: tuple[Place, ...]
+    last: Place
+    tied: Place
+
+    @property
+    def nbytes(self) -> int:
+        places = (self.first, self.vision, *self.layers, self.last)
+        return sum(row.nbytes for place in places for row in place)
+
+    def stage(self, layers: range, cuts: Cuts, *, is_first: bool, is_last: bool) -> RankWeights:
+        """What a rank of the stage with `layers` holds."""
+        total = sum((place_weights(self.layers[index], cuts) for index in layers), RankWeights())
+        if is_first:
+            total += RankWeights(embed=_held(self.first, cuts), vision=_held(self.vision, cuts))
+        if is_last:
+            total += RankWeights(rest=_held(self.last, cuts))
+            if not is_first:
+                total += RankWeights(rest=_held(self.tied, cuts))
+        return total
+
+
+def weight_table(profile: ArchitectureProfile) -> WeightTable:
+    """Group the expected tensors; raises CannotSay where those are unknown."""
+    layers: list[list[TensorSpec]] = [[] for _ in profile.layers]
+    outside: dict[str, list[TensorSpec]] = {"first": [], "vision": [], "last": []}
+    for spec in expected_tensors(profile):
+        if spec.layer is not None:
+            layers[spec.layer].append(spec)
+        elif spec.group in _FIRST_STAGE:
+            outside["first" if spec.group == "embed" else "vision"].append(spec)
+        else:
+            outside["last"].append(spec)
+    first = _rows(outside["first"])
+    tied = tuple(WeightRow("head", row.units, 0, row.nbytes) for row in first) if profile.tie_word_embeddings else ()
+    return WeightTable(
+        first=first,
+        vision=_rows(outside["vision"]),
+        layers=tuple(_rows(specs) for specs in layers),
+        last=_rows(outside["last"]),
+        tied=tied,
+    )
+
+
+def place_weights(place: Place, cuts: Cuts) -> RankWeights:
+    experts = sum(row.on_rank(cuts) for row in place if row.kind == "experts")
+    return RankWeights(experts=experts, rest=_held(place, cuts) - experts)
+
+
+def _held(place: Place, cuts: Cuts) -> int:
+    return sum(row.on_rank(cuts) for row in place)
+
+
+def _rows(specs: Iterable[TensorSpec]) -> Place:
+    totals: Counter[tuple[CutKind | None, int, int]] = Counter()
+    for spec in specs:
+        kind = CUT_KINDS.get(spec.group) if spec.shard_axis is not None or spec.experts else None
+        units = spec.shard_units if spec.shard_axis is not None else 1
+        totals[(kind, units if kind else 1, spec.experts)] += spec.nbytes
+    return tuple(WeightRow(kind, units, experts, nbytes) for (kind, units, experts), nbytes in totals.items())

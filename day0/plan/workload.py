@@ -1,0 +1,80 @@
+"""What the machines are asked to serve: how long, how many at once, and how the cache is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from day0.errors import InputError
+from day0.profile.cache_sizes import element_bytes
+from day0.profile.profile import ArchitectureProfile
+
+_DEFAULT_CONTEXT = 8192
+_DEFAULT_PROMPT = 4096
+_DEFAULT_DECODE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One demand on the whole deployment. Lengths are tokens.
+
+    `context` is what one request may hold, prompt and answer together; `concurrency` how many such requests run at
+    once over all replicas. `prompt` and `decode` are the request that times are estimated for. `kv_dtype` "auto"
+    keeps the model's own dtype. `mem_fraction`, `max_num_seqs` (requests a replica may run at once) and
+    `max_batched_tokens` (tokens of one step) None leave these settings to the engine's accounting.
+    """
+
+    context: int
+    concurrency: int = 1
+    prompt: int = _DEFAULT_PROMPT
+    decode: int = _DEFAULT_DECODE
+    kv_dtype: str = "auto"
+    mem_fraction: float | None = None
+    max_num_seqs: int | None = None
+    max_batched_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("context", "concurrency", "prompt", "decode", "max_num_seqs", "max_batched_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+        if self.mem_fraction is not None and not 0.0 < self.mem_fraction <= 1.0:
+            raise InputError(f"--mem-fraction must be in (0, 1], got {self.mem_fraction}")
+        if self.kv_dtype != "auto":
+            element_bytes(self.kv_dtype)
+        if self.prompt + self.decode > self.context:
+            raise InputError(
+                f"--prompt {self.prompt} and --decode {self.decode} make {self.prompt + self.decode} tokens, "
+                f"more than --context {self.context}",
+                hint=f"--context {self.prompt + self.decode}",
+            )
+
+    def sequences(self, replicas: int) -> int:
+        """Requests that the busiest of `replicas` holds at once."""
+        return -(-self.concurrency // replicas)
+
+
+def make_workload(
+    profile: ArchitectureProfile,
+    *,
+    context: int | None = None,
+    concurrency: int = 1,
+    prompt: int | None = None,
+    decode: int | None = None,
+    kv_dtype: str = "auto",
+    mem_fraction: float | None = None,
+    max_num_seqs: int | None = None,
+    max_batched_tokens: int | None = None,
+) -> Workload:
+    """Fill in what was not said: the model's whole context, as engines do, and a request of common size within it."""
+    limit = profile.max_position
+    if context is None:
+        context = limit or max(_DEFAULT_CONTEXT, (prompt or 0) + (decode or 0))
+    elif limit is not None and context > limit:
+        raise InputError(
+            f"--context {context} is beyond the model's {limit} ({profile.max_position_field})", hint=f"at most {limit}"
+        )
+    if decode is None:
+        decode = max(1, min(_DEFAULT_DECODE, context // 4, context - (prompt or 0)))
+    if prompt is None:
+        prompt = max(1, min(_DEFAULT_PROMPT, context - decode))
+    return Workload(context, concurrency, prompt, decode, kv_dtype, mem_fraction, max_num_seqs, max_batched_tokens)
