@@ -29,7 +29,17 @@ def noise(*shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("size", "tokens"), [((611, 437), 352), ((224, 224), 64), ((1920, 1080), 2691), ((4000, 3000), 15444)]
+    ("size", "tokens"),
+    [
+        ((611, 437), 352),
+        ((224, 224), 64),
+        ((1920, 1080), 2691),
+        ((4000, 3000), 15444),
+        ((3584, 3585), 16512),  # whole patches fill the limit exactly: no resize, and the padding goes beyond it
+        ((8000, 6000), 16428),
+        ((10_000, 200), 1536),
+        ((1, 1), 1),
+    ],
 )
 def test_published_token_counts(size: tuple[int, int], tokens: int) -> None:
     assert image_grid(plan_resize(*size, SHIPPED), SHIPPED).tokens(SHIPPED.merge) == tokens
