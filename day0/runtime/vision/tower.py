@@ -27,7 +27,7 @@ class PatchEmbedding(nn.Module):
 
     def forward(self, pixel_values: torch.Tensor, items: Sequence[PatchGrid]) -> torch.Tensor:
         """[patches, channels, rows, columns] -> [patches, hidden]."""
-        values = pixel_values.to(self.weight.dtype).flatten(1)
+        values = pixel_values.to(self.weight).flatten(1)
         patches = self.ops["vision_patch_embed"](values, self.weight.flatten(1))
         return (patches + self.ops["vision_position_embed"](self.positions, items)).to(self.weight.dtype)
 

@@ -10,12 +10,18 @@ import pytest
 import torch
 from PIL import Image
 
+from day0.plan.settings import EngineSettings
 from day0.profile.profile import VisionSpec
+from day0.profile.read import read_profile
+from day0.runtime.batch import ImageSpan, Request, SamplingParams
+from day0.runtime.engine.engine import Engine
+from day0.runtime.engine.load import load_engine
 from day0.runtime.trace import Trace
 from day0.runtime.vision.model import VisionModel
 from day0.runtime.vision.preprocess import image_grid, plan_resize, preprocess_image
 from day0.runtime.vision.preprocess_config import ImagePreprocessing, read_image_preprocessing
-from day0.runtime.vision.prompt import expand_placeholders, image_spans
+from day0.runtime.vision.prompt import ExpandedPrompt, expand_placeholders, image_spans
+from day0.source.resolve import resolve
 
 Tensors = dict[str, torch.Tensor]
 SEGMENTS = {
@@ -70,17 +76,73 @@ def test_tower_and_projector(expected: Tensors, golden_model: VisionModel, kind:
         assert relative_error(trace.tensors[ours], expected[f"{kind}.vision.{theirs}"]) < 1e-5, ours
 
 
-def test_images_from_raw_pixels_to_their_rows_of_the_prompt(
-    expected: Tensors, golden_model: VisionModel, golden_spec: VisionSpec, config: ImagePreprocessing
-) -> None:
-    inputs = [preprocess_image(Image.fromarray(expected[f"image.raw{index}"].numpy()), config) for index in (0, 1)]
-    prompt = expand_placeholders(
-        expected["image.input_ids"].tolist(), [image.num_tokens for image in inputs], golden_spec.placeholder_token_id
-    )
+@pytest.fixture(scope="module")
+def engine(golden: Path) -> Engine:
+    """The whole golden model, decoder and vision, loaded as a user would."""
+    files = resolve(str(golden))
+    settings = EngineSettings(device="cpu", dtype="float32", kv_cache_bytes=1 << 20, max_num_seqs=4, debug=True)
+    return load_engine(files, read_profile(files), settings)
+
+
+@pytest.fixture(scope="module")
+def prompt(expected: Tensors, config: ImagePreprocessing, golden_spec: VisionSpec) -> ExpandedPrompt:
+    images = [preprocess_image(Image.fromarray(expected[f"image.raw{index}"].numpy()), config) for index in (0, 1)]
+    counts = [image.num_tokens for image in images]
+    return expand_placeholders(expected["image.input_ids"].tolist(), counts, golden_spec.placeholder_token_id)
+
+
+@pytest.fixture(scope="module")
+def spans(
+    expected: Tensors, config: ImagePreprocessing, engine: Engine, prompt: ExpandedPrompt
+) -> tuple[ImageSpan, ...]:
+    """The two raw images, preprocessed and encoded, at their places in the prompt."""
+    images = [preprocess_image(Image.fromarray(expected[f"image.raw{index}"].numpy()), config) for index in (0, 1)]
+    assert isinstance(engine.vision, VisionModel)
+    pixels = torch.cat([image.pixel_values for image in images])
+    return image_spans(prompt, engine.vision.encode(pixels, [image.grid for image in images]))
+
+
+def test_one_placeholder_per_image_is_expanded(expected: Tensors, prompt: ExpandedPrompt) -> None:
     assert list(prompt.token_ids) == expected["image.input_ids_expanded"].tolist()
-    features = golden_model.encode(
-        torch.cat([image.pixel_values for image in inputs]), [image.grid for image in inputs]
-    )
-    for span in image_spans(prompt, features):
-        rows = expected["image.inputs_embeds"][span.start : span.start + span.embeddings.shape[0]]
-        assert relative_error(span.embeddings, rows) < 1e-5
+
+
+def test_merged_embeddings(
+    expected: Tensors, engine: Engine, prompt: ExpandedPrompt, spans: tuple[ImageSpan, ...]
+) -> None:
+    trace = Trace(only=("embed",))
+    engine.forward(prompt.token_ids, images=spans, trace=trace)
+    assert relative_error(trace.tensors["embed"], expected["image.inputs_embeds"]) < 1e-5
+
+
+@pytest.mark.parametrize("chunk", [None, 7, 1])
+def test_logits(
+    expected: Tensors, engine: Engine, prompt: ExpandedPrompt, spans: tuple[ImageSpan, ...], chunk: int | None
+) -> None:
+    """The prompt whole, cut inside of images, and token by token."""
+    logits = engine.forward(prompt.token_ids, images=spans, chunk=chunk)
+    assert relative_error(logits, expected["image.logits"]) < 1e-4
+
+
+def test_exchanged_images_show_in_the_logits(
+    expected: Tensors, engine: Engine, prompt: ExpandedPrompt, spans: tuple[ImageSpan, ...]
+) -> None:
+    first, second = spans
+    count = second.embeddings.shape[0]
+    swapped = (ImageSpan(first.start, second.embeddings), ImageSpan(second.start, first.embeddings[:count]))
+    logits = engine.forward(prompt.token_ids, images=swapped)
+    assert relative_error(logits, expected["image.logits"]) > 0.1
+
+
+def test_greedy_continuation(
+    expected: Tensors, engine: Engine, prompt: ExpandedPrompt, spans: tuple[ImageSpan, ...]
+) -> None:
+    """Alone and beside a text request: the same eight tokens."""
+    wanted = expected["image.next_ids"].tolist()
+    params = SamplingParams(max_tokens=len(wanted), ignore_eos=True)
+    with_images = Request("images", prompt.token_ids, params, spans)
+    text = Request("text", tuple(expected["input_ids"].tolist()), params)
+    (alone,) = engine.generate([with_images])
+    assert list(alone.token_ids) == wanted
+    beside, other = engine.generate([with_images, text])
+    assert list(beside.token_ids) == wanted
+    assert list(other.token_ids) == expected["generated_ids"][: len(wanted)].tolist()
