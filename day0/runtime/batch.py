@@ -42,15 +42,9 @@ class SamplingParams:
         _require(0.0 < self.top_p <= 1.0, "top_p", self.top_p, "in (0, 1]")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (all) or more")
         _require(0.0 <= self.min_p <= 1.0, "min_p", self.min_p, "in [0, 1]")
-        _require(
-            -2.0 <= self.presence_penalty <= 2.0, "presence_penalty", self.presence_penalty, "in [-2, 2]"
-        )
-        _require(
-            -2.0 <= self.frequency_penalty <= 2.0, "frequency_penalty", self.frequency_penalty, "in [-2, 2]"
-        )
-        _require(
-            0.0 < self.repetition_penalty <= 10.0, "repetition_penalty", self.repetition_penalty, "in (0, 10]"
-        )
+        _require(-2.0 <= self.presence_penalty <= 2.0, "presence_penalty", self.presence_penalty, "in [-2, 2]")
+        _require(-2.0 <= self.frequency_penalty <= 2.0, "frequency_penalty", self.frequency_penalty, "in [-2, 2]")
+        _require(0.0 < self.repetition_penalty <= 10.0, "repetition_penalty", self.repetition_penalty, "in (0, 10]")
         _require(self.logprobs is None or 0 <= self.logprobs <= 20, "logprobs", self.logprobs, "in 0..20")
 
 
@@ -109,45 +103,38 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
-class SequenceSlice:
-    """The part of a step that belongs to one sequence: rows `start .. start + length` of the flat batch.
+class SequenceGroup:
+    """Rows of a step that are computed together: `sequences` sequences of `length` new tokens each.
 
-    `context` tokens of it are in the cache already. `pages` are its pages in order, enough for context + length;
-    `state_slot` is its slot of recurrent state, -1 where the model has none.
+    They lie one sequence after another from row `start` on. All decoding sequences make one group of length 1;
+    every prefill chunk is a group of its own. `kv_slots` are the flat cache slots of all tokens of each sequence,
+    old and new; a shorter sequence repeats its first slot at the end, which the causal rule hides.
     """
 
     start: int
+    sequences: int
     length: int
-    context: int
-    pages: tuple[int, ...]
-    state_slot: int
+    context: torch.Tensor  # [sequences] int64: tokens of each that came before this step
+    kv_slots: torch.Tensor  # [sequences, longest] int64
+    state_slots: torch.Tensor  # [sequences] int64
 
     @property
     def end(self) -> int:
-        return self.start + self.length
-
-    @property
-    def total(self) -> int:
-        return self.context + self.length
+        return self.start + self.sequences * self.length
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardBatch:
     """One step's facts, filled by the runner and passed down through every `forward`.
 
-    Sequences lie one after another in flat rows (no padding); the decoding ones (length 1) come first. `rows` are
-    the rows whose logits are wanted.
+    Rows are tokens, one sequence after another without padding. `rows` are those whose logits are wanted.
     """
 
     token_ids: torch.Tensor  # [tokens] int64
     positions: torch.Tensor  # [tokens] int64
-    sequences: tuple[SequenceSlice, ...]
+    write_slots: torch.Tensor  # [tokens] int64: the flat cache slot of each row
     rows: torch.Tensor  # [wanted] int64
-    page_table: torch.Tensor  # [sequences, pages] int64, short rows padded with 0
-    write_slots: torch.Tensor  # [tokens] int64, flat cache slot of each row
-    state_slots: torch.Tensor  # [sequences] int64
-    context_lens: torch.Tensor  # [sequences] int64
-    num_decodes: int
+    groups: tuple[SequenceGroup, ...]
     image_rows: torch.Tensor | None = None  # [image tokens] int64
     image_embeddings: torch.Tensor | None = None  # [image tokens, hidden]
     trace: Trace | None = None

@@ -1,0 +1,49 @@
+"""Bookkeeping of cache pages in plain Python: which are free, and where a sequence's tokens lie."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+
+class PageAllocator:
+    """Hands out page numbers 0 .. num_pages - 1, the longest free one first."""
+
+    def __init__(self, num_pages: int, page_size: int) -> None:
+        self.num_pages = num_pages
+        self.page_size = page_size
+        self._free = deque(range(num_pages))
+        self._taken: set[int] = set()
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free)
+
+    def pages_for(self, tokens: int) -> int:
+        """How many pages hold this many tokens."""
+        return -(-tokens // self.page_size)
+
+    def can_grow(self, pages: Sequence[int], tokens: int) -> bool:
+        """Whether a sequence that holds `pages` can be given room for `tokens` tokens in all."""
+        return self.pages_for(tokens) - len(pages) <= len(self._free)
+
+    def grow(self, pages: list[int], tokens: int) -> None:
+        """Add pages to `pages` until they hold `tokens` tokens."""
+        missing = self.pages_for(tokens) - len(pages)
+        assert missing <= len(self._free), "grow without can_grow"
+        for _ in range(missing):
+            page = self._free.popleft()
+            self._taken.add(page)
+            pages.append(page)
+
+    def release(self, pages: list[int]) -> None:
+        """Take back all of a sequence's pages; the list is emptied, so that they cannot be given back twice."""
+        for page in pages:
+            self._taken.remove(page)  # KeyError: freed twice or never taken
+            self._free.append(page)
+        pages.clear()
+
+    def slots(self, pages: Sequence[int], start: int, end: int) -> list[int]:
+        """Flat cache slots of a sequence's tokens start .. end - 1."""
+        size = self.page_size
+        return [pages[token // size] * size + token % size for token in range(start, end)]

@@ -1,0 +1,205 @@
+"""The engine: schedule, run, sample, book; plus a plain forward for those who compare numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+
+import torch
+
+from day0.plan.settings import EngineSettings
+from day0.profile.profile import ArchitectureProfile
+from day0.runtime.batch import Completion, FinishReason, ImageSpan, Request, TokenLogprob, TokenOutput
+from day0.runtime.cache.manager import CacheManager
+from day0.runtime.engine.memory import MemoryFigures
+from day0.runtime.engine.runner import Runner
+from day0.runtime.engine.sampler import Sampled, Sampler
+from day0.runtime.engine.scheduler import Chunk, Scheduler
+from day0.runtime.engine.sequence import QueueFull, RequestRefused, Sequence
+from day0.runtime.models.decoder import Decoder
+from day0.runtime.trace import Trace
+from day0.runtime.weights import LoadReport
+
+__all__ = ["Engine", "EngineStats", "QueueFull", "RequestRefused"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Where the engine stands; token and step counts are since it started."""
+
+    running: int
+    waiting: int
+    pages_total: int
+    pages_free: int
+    state_slots_total: int
+    state_slots_free: int
+    preemptions: int
+    prompt_tokens: int
+    generated_tokens: int
+    steps: int
+
+
+class Engine:
+    """One model on one device. Not thread-safe: one thread owns it (`worker.EngineWorker` for a server)."""
+
+    def __init__(
+        self,
+        model: Decoder,
+        vision: torch.nn.Module | None,
+        settings: EngineSettings,
+        cache: CacheManager,
+        max_model_len: int,
+        load_report: LoadReport,
+        memory: MemoryFigures,
+        device: torch.device,
+    ) -> None:
+        self.model = model
+        self.vision = vision
+        self.settings = settings
+        self.max_model_len = max_model_len
+        self.load_report = load_report
+        self.memory = memory
+        self.device = device
+        self.cache = cache
+        self.scheduler = Scheduler(cache, settings.max_num_seqs, settings.max_num_batched_tokens, settings.max_queue)
+        self.runner = Runner(model, cache, device)
+        self.sampler = Sampler(settings.seed)
+        self._sequences: dict[str, Sequence] = {}
+        self._steps = self._prompt_tokens = self._generated_tokens = 0
+
+    @property
+    def profile(self) -> ArchitectureProfile:
+        return self.model.profile
+
+    def add(self, request: Request) -> None:
+        """Queue a request. Raises RequestRefused for one that can never run, QueueFull for one that may come again."""
+        self._check(request)
+        sequence = Sequence.of(request)
+        self.scheduler.add(sequence)
+        self._sequences[request.id] = sequence
+
+    def _check(self, request: Request) -> None:
+        if request.id in self._sequences:
+            raise RequestRefused(f"a request with id {request.id!r} is running already", where="id")
+        self._check_ids(request.prompt_ids)
+        prompt, new = len(request.prompt_ids), request.params.max_tokens
+        if prompt + new > self.max_model_len:
+            raise RequestRefused(
+                f"the prompt has {prompt} tokens and asks for up to {new} more, "
+                f"the limit for both together is {self.max_model_len}",
+                where="prompt",
+            )
+
+    def _check_ids(self, ids: Items[int]) -> None:
+        if not ids:
+            raise RequestRefused("is empty", where="prompt")
+        if min(ids) < 0 or max(ids) >= self.profile.vocab_size:
+            raise RequestRefused(f"token ids must be in 0..{self.profile.vocab_size - 1}", where="prompt")
+
+    def abort(self, request_id: str) -> bool:
+        """Drop a request and free what it holds at once; False if it is not here (any more)."""
+        sequence = self._sequences.pop(request_id, None)
+        if sequence is None:
+            return False
+        self.scheduler.finish(sequence, "abort")
+        self.sampler.forget(request_id)
+        return True
+
+    def has_work(self) -> bool:
+        return bool(self._sequences)
+
+    def step(self) -> list[TokenOutput]:
+        """Advance by one forward; gives the new token of every sequence that got one."""
+        chunks = self.scheduler.schedule()
+        if not chunks:
+            return []
+        logits = self.runner.run(chunks)
+        ending = [chunk.sequence for chunk in chunks if chunk.reaches_end]
+        sampled = self.sampler.sample(logits, ending)
+        for chunk in chunks:
+            self._prompt_tokens += max(0, min(chunk.sequence.num_prompt - chunk.sequence.computed, chunk.length))
+            chunk.sequence.computed += chunk.length
+        self._steps += 1
+        return [self._book(sequence, token) for sequence, token in zip(ending, sampled, strict=True)]
+
+    def _book(self, sequence: Sequence, token: Sampled) -> TokenOutput:
+        sequence.token_ids.append(token.token_id)
+        self._generated_tokens += 1
+        reason = self._finish_reason(sequence, token.token_id)
+        if reason is not None:
+            self.scheduler.finish(sequence, reason)
+            self.sampler.forget(sequence.id)
+            del self._sequences[sequence.id]
+        return TokenOutput(sequence.id, token.token_id, token.logprob, token.top_logprobs, reason)
+
+    def _finish_reason(self, sequence: Sequence, token: int) -> FinishReason | None:
+        params = sequence.request.params
+        if token in params.stop_token_ids or (not params.ignore_eos and token in self.profile.eos_token_ids):
+            return "stop"
+        if sequence.num_generated >= params.max_tokens or len(sequence.token_ids) >= self.max_model_len:
+            return "length"
+        return None
+
+    def stats(self) -> EngineStats:
+        return EngineStats(
+            running=len(self.scheduler.running),
+            waiting=len(self.scheduler.waiting),
+            pages_total=self.cache.pages.num_pages,
+            pages_free=self.cache.pages.num_free,
+            state_slots_total=self.cache.slots.num_slots,
+            state_slots_free=self.cache.slots.num_free,
+            preemptions=self.scheduler.num_preemptions,
+            prompt_tokens=self._prompt_tokens,
+            generated_tokens=self._generated_tokens,
+            steps=self._steps,
+        )
+
+    def generate(self, requests: Items[Request]) -> list[Completion]:
+        """Run requests to their end, together; completions in the order of the requests."""
+        outputs: dict[str, list[TokenOutput]] = {request.id: [] for request in requests}
+        for request in requests:
+            self.add(request)
+        while any(request_id in self._sequences for request_id in outputs):
+            for output in self.step():
+                if output.request_id in outputs:
+                    outputs[output.request_id].append(output)
+        return [_completion(request.id, outputs[request.id]) for request in requests]
+
+    def forward(
+        self,
+        token_ids: Items[int],
+        *,
+        trace: Trace | None = None,
+        chunk: int | None = None,
+        images: tuple[ImageSpan, ...] = (),
+    ) -> torch.Tensor:
+        """Logits of every position, [tokens, vocab] float32, through the paged cache in chunks (None: all at once).
+
+        `chunk` 1 is decoding token by token. Only a whole forward can be traced. Pages and state slot are borrowed
+        and given back; raises RequestRefused where they are not free.
+        """
+        assert trace is None or chunk is None, "a trace names each tensor once: trace a whole forward"
+        self._check_ids(token_ids)
+        if not self.cache.can_open(len(token_ids)):
+            raise RequestRefused(f"no room in the cache for {len(token_ids)} tokens beside what is running")
+        sequence = Sequence.of(Request("forward", tuple(token_ids), images=images))
+        sequence.state_slot = self.cache.open()
+        self.cache.pages.grow(sequence.pages, len(token_ids))
+        rows = []
+        try:
+            while sequence.num_pending:
+                part = Chunk(sequence, min(chunk or len(token_ids), sequence.num_pending))
+                rows.append(self.runner.run([part], every_row=True, trace=trace))
+                sequence.computed += part.length
+        finally:
+            self.cache.close(sequence.pages, sequence.state_slot)
+        return torch.cat(rows)
+
+
+def _completion(request_id: str, outputs: list[TokenOutput]) -> Completion:
+    reason = outputs[-1].finish_reason
+    assert reason is not None, "generate runs every request to its end"
+    wants = outputs[0].logprob is not None
+    top: tuple[tuple[TokenLogprob, ...], ...] = tuple(output.top_logprobs for output in outputs) if wants else ()
+    logprobs = tuple(output.logprob for output in outputs if output.logprob is not None)
+    return Completion(request_id, tuple(output.token_id for output in outputs), reason, logprobs, top)

@@ -1,0 +1,135 @@
+"""From a published model to a running engine: allocate, load, size the cache, try one forward."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+
+import torch
+
+from day0.errors import CannotSay, InputError
+from day0.plan.settings import EngineSettings
+from day0.profile.profile import ArchitectureProfile, RoutedExperts
+from day0.profile.tensors import expected_tensors
+from day0.runtime.cache.manager import CacheManager
+from day0.runtime.cache.pages import PageAllocator
+from day0.runtime.cache.states import SlotAllocator
+from day0.runtime.cache.storage import CacheStorage
+from day0.runtime.engine.engine import Engine
+from day0.runtime.engine.memory import MemoryFigures, choose_device, choose_dtype, shape_cache
+from day0.runtime.models.decoder import Decoder
+from day0.runtime.ops.registry import Operators, choose_operators
+from day0.runtime.vision.model import VisionModel
+from day0.runtime.weights import LoadReport, Modules, allocate, load_weights
+from day0.source.model_files import ModelFiles
+
+OnPhase = Callable[[str, float], None]
+"""Told the name of each start-up phase as it ends, and its seconds."""
+
+
+def load_engine(
+    files: ModelFiles,
+    profile: ArchitectureProfile,
+    settings: EngineSettings,
+    on_phase: OnPhase | None = None,
+    *,
+    verified: Collection[tuple[str, str]] = (),
+    ops: Operators | None = None,
+) -> Engine:
+    """Load a model into an engine: phases "load", "allocate" and "warmup" (one checked forward).
+
+    `verified` are the (operator, provider) pairs that the whitelist has evidence for on this device; `ops` replaces
+    the choice altogether. Raises CannotSay for a model the runtime does not know, InputError where weights are
+    missing, broken or not finite.
+    """
+    _check_loadable(files, profile)
+    phase = _Phases(on_phase)
+    device = choose_device(settings.device)
+    dtype = choose_dtype(settings.dtype, profile, device)
+    kv_dtype = dtype if settings.kv_dtype == "auto" else choose_dtype(settings.kv_dtype, profile, device)
+    ops = ops or choose_operators(device, dtype, verified)
+    modules, report = _load_modules(files, profile, settings, ops, dtype, device)
+    decoder = modules[""]
+    assert isinstance(decoder, Decoder)
+    phase.done("load")
+    shape = shape_cache(profile, settings, device, kv_dtype, dtype)
+    storage = CacheStorage(
+        profile.layers, shape.num_pages, settings.page_size, shape.num_slots, kv_dtype, dtype, device
+    )
+    cache = CacheManager(
+        storage, PageAllocator(shape.num_pages, settings.page_size), SlotAllocator(shape.num_slots), settings.debug
+    )
+    memory = MemoryFigures(
+        weight_bytes=report.bytes_held,
+        workspace_bytes=decoder.workspace().nbytes if _has_packed_experts(profile) else 0,
+        kv_bytes=storage.kv_bytes,
+        state_bytes=storage.state_bytes,
+        num_pages=shape.num_pages,
+    )
+    engine = Engine(decoder, modules.get("vision."), settings, cache, shape.max_model_len, report, memory, device)
+    phase.done("allocate")
+    _check_forward(engine)
+    phase.done("warmup")
+    return engine
+
+
+class _Phases:
+    """Times what happens between two calls."""
+
+    def __init__(self, on_phase: OnPhase | None) -> None:
+        self._on_phase = on_phase
+        self._since = time.perf_counter()
+
+    def done(self, name: str) -> None:
+        now = time.perf_counter()
+        if self._on_phase is not None:
+            self._on_phase(name, now - self._since)
+        self._since = now
+
+
+def _check_loadable(files: ModelFiles, profile: ArchitectureProfile) -> None:
+    if profile.family is None:
+        raise CannotSay(
+            f"the reference runtime does not know model_type {profile.model_type!r}",
+            where=files.id,
+            hint="`day0 inspect` says what is known of it",
+        )
+    if files.tensors is None or files.folder is None:
+        raise InputError("has no weights to load", where=files.id, hint="name a folder or hub id that has them")
+    errors = [finding for finding in profile.findings if finding.severity == "error"]
+    if errors:
+        raise CannotSay(errors[0].message, where=errors[0].where, hint=errors[0].hint)
+
+
+def _load_modules(
+    files: ModelFiles,
+    profile: ArchitectureProfile,
+    settings: EngineSettings,
+    ops: Operators,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[Modules, LoadReport]:
+    with torch.device("meta"):
+        modules: dict[str, torch.nn.Module] = {"": Decoder(profile, ops, settings.workspace_experts)}
+        if profile.vision is not None:
+            modules["vision."] = VisionModel(profile.vision, ops)
+    specs = expected_tensors(profile)
+    allocate(modules, specs, dtype, device)
+    return modules, load_weights(modules, specs, files)
+
+
+def _has_packed_experts(profile: ArchitectureProfile) -> bool:
+    routed = any(isinstance(layer.feed_forward, RoutedExperts) for layer in profile.layers)
+    return routed and profile.quantization is not None and "routed_experts" in profile.quantization.targets
+
+
+def _check_forward(engine: Engine) -> None:
+    """One forward over a few tokens; numbers that are not finite must not reach a user as text."""
+    length = min(8, engine.max_model_len)
+    logits = engine.forward([index % engine.profile.vocab_size for index in range(length)])
+    if not torch.isfinite(logits).all():
+        raise InputError(
+            "the first forward gave numbers that are not finite",
+            where=engine.profile.family or "",
+            hint="a tensor may be broken: `day0 run-checklist --phase loading` names it",
+        )

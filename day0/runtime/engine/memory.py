@@ -1,0 +1,129 @@
+"""How much memory the engine may use, and how it is shared out between pages and state slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psutil
+import torch
+
+from day0.errors import EnvironmentFault, InputError
+from day0.plan.settings import EngineSettings
+from day0.profile.profile import ArchitectureProfile, LayerSpec
+from day0.runtime.cache.storage import page_bytes, slot_bytes
+
+CPU_CACHE_LIMIT = 2 << 30
+"""Bytes of page cache on a CPU where the settings name none: host memory is shared with everything else."""
+
+FALLBACK_CONTEXT = 4096
+"""Context length of a model whose config states none."""
+
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "F32": torch.float32,
+    "BF16": torch.bfloat16,
+    "F16": torch.float16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFigures:
+    """Bytes held by an engine, and the number of cache pages."""
+
+    weight_bytes: int
+    workspace_bytes: int
+    kv_bytes: int
+    state_bytes: int
+    num_pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """How large the cache is made: pages, state slots, and the longest sequence it takes."""
+
+    num_pages: int
+    num_slots: int
+    max_model_len: int
+
+
+def choose_device(name: str) -> torch.device:
+    """The device a setting names; "auto" is the machine's accelerator, else the CPU."""
+    if name == "auto":
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        return accelerator if accelerator is not None else torch.device("cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise EnvironmentFault(f"device {name!r} cannot be used: {reason}", hint="--device cpu always works") from error
+    if device.type == "meta":
+        raise InputError("the meta device holds no numbers", where="--device")
+    return device
+
+
+def choose_dtype(name: str, profile: ArchitectureProfile, device: torch.device) -> torch.dtype:
+    """The dtype a setting names; "auto" is float32 on a CPU, where it is fastest, the checkpoint's own elsewhere."""
+    if name == "auto":
+        name = "float32" if device.type == "cpu" else profile.dtype
+    if name not in _DTYPES:
+        known = ", ".join(word for word in _DTYPES if word.islower())
+        raise InputError(f"dtype {name!r} is not known", where="--dtype", hint=f"known: auto, {known}")
+    return _DTYPES[name]
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that can still be taken on a device."""
+    if device.type == "cpu":
+        return psutil.virtual_memory().available
+    return torch.accelerator.get_memory_info(device)[0]
+
+
+def shape_cache(
+    profile: ArchitectureProfile,
+    settings: EngineSettings,
+    device: torch.device,
+    kv_dtype: torch.dtype,
+    model_dtype: torch.dtype,
+) -> CacheShape:
+    """Share the budget out: a state slot per seat first, pages from the rest.
+
+    Raises InputError where the longest sequence asked for does not fit.
+    """
+    num_slots = settings.max_num_seqs if any(layer.state_shapes() for layer in profile.layers) else 0
+    wanted = settings.max_model_len or profile.max_position or FALLBACK_CONTEXT
+    if settings.max_model_len and profile.max_position and settings.max_model_len > profile.max_position:
+        raise InputError(
+            f"max_model_len {settings.max_model_len} is beyond the model's own limit of {profile.max_position}",
+            where=profile.max_position_field or "",
+        )
+    pages = _pages_in_budget(
+        profile.layers, settings, device, kv_dtype, num_slots * slot_bytes(profile.layers, model_dtype)
+    )
+    most = -(-wanted // settings.page_size) * settings.max_num_seqs
+    num_pages = min(pages, most)
+    max_model_len = min(wanted, num_pages * settings.page_size)
+    if max_model_len < 1 or (settings.max_model_len and max_model_len < wanted):
+        room = num_pages * settings.page_size
+        raise InputError(
+            f"the cache has room for {room} tokens, max_model_len asks for {wanted}",
+            hint="give it more memory (--mem-fraction) or a shorter --max-model-len",
+        )
+    return CacheShape(num_pages, num_slots, max_model_len)
+
+
+def _pages_in_budget(
+    layers: Sequence[LayerSpec], settings: EngineSettings, device: torch.device, kv_dtype: torch.dtype, taken: int
+) -> int:
+    if settings.kv_cache_bytes is not None:
+        budget = settings.kv_cache_bytes
+    else:
+        budget = int(free_bytes(device) * settings.mem_fraction) - taken
+        if device.type == "cpu":
+            budget = min(budget, CPU_CACHE_LIMIT)
+    per_page = page_bytes(layers, settings.page_size, kv_dtype)
+    # A model without paged planes still counts tokens in pages; they cost nothing.
+    return max(0, budget) // per_page if per_page else 1 << 30

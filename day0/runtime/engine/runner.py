@@ -1,0 +1,102 @@
+"""Chunks of sequences -> one flat batch -> logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Rows
+
+import torch
+
+from day0.runtime.batch import ForwardBatch, ImageSpan, SequenceGroup
+from day0.runtime.cache.manager import CacheManager
+from day0.runtime.engine.scheduler import Chunk
+from day0.runtime.models.decoder import Decoder
+from day0.runtime.trace import Trace
+
+
+class Runner:
+    """Runs the decoder over scheduled chunks. Those of one token must come first: they are computed together."""
+
+    def __init__(self, model: Decoder, cache: CacheManager, device: torch.device) -> None:
+        self.model = model
+        self.cache = cache
+        self.device = device
+
+    @torch.inference_mode()
+    def run(self, chunks: list[Chunk], *, every_row: bool = False, trace: Trace | None = None) -> torch.Tensor:
+        """Logits [wanted, vocab] float32 of the chunks that reach their end, in order; of every row if asked."""
+        return self.model(self._batch(chunks, every_row, trace), self.cache.storage)
+
+    def _batch(self, chunks: list[Chunk], every_row: bool, trace: Trace | None) -> ForwardBatch:
+        ids: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        rows: list[int] = []
+        for chunk in chunks:
+            sequence, start = chunk.sequence, chunk.sequence.computed
+            end = start + chunk.length
+            ids += sequence.token_ids[start:end]
+            positions += range(start, end)
+            slots += self.cache.pages.slots(sequence.pages, start, end)
+            if every_row:
+                rows += range(len(ids) - chunk.length, len(ids))
+            elif chunk.reaches_end:
+                rows.append(len(ids) - 1)
+        image_rows, image_embeddings = self._images(chunks)
+        return ForwardBatch(
+            token_ids=self._tensor(ids),
+            positions=self._tensor(positions),
+            write_slots=self._tensor(slots),
+            rows=self._tensor(rows),
+            groups=self._groups(chunks),
+            image_rows=image_rows,
+            image_embeddings=image_embeddings,
+            trace=trace,
+        )
+
+    def _groups(self, chunks: list[Chunk]) -> tuple[SequenceGroup, ...]:
+        singles = [chunk for chunk in chunks if chunk.length == 1]
+        assert chunks[: len(singles)] == singles, "chunks of one token come first"
+        groups = [self._group(0, singles)] if singles else []
+        start = len(singles)
+        for chunk in chunks[len(singles) :]:
+            groups.append(self._group(start, [chunk]))
+            start += chunk.length
+        return tuple(groups)
+
+    def _group(self, start: int, chunks: list[Chunk]) -> SequenceGroup:
+        length = chunks[0].length
+        kv_slots = [self.cache.pages.slots(c.sequence.pages, 0, c.sequence.computed + length) for c in chunks]
+        longest = max(len(slots) for slots in kv_slots)
+        return SequenceGroup(
+            start=start,
+            sequences=len(chunks),
+            length=length,
+            context=self._tensor([chunk.sequence.computed for chunk in chunks]),
+            # Padding repeats a slot that the sequence has written, so that no foreign memory is ever read.
+            kv_slots=self._tensor([slots + slots[:1] * (longest - len(slots)) for slots in kv_slots]),
+            state_slots=self._tensor([chunk.sequence.state_slot for chunk in chunks]),
+        )
+
+    def _images(self, chunks: list[Chunk]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Rows of this step that images fill, and the embeddings for them."""
+        rows: list[int] = []
+        parts: list[torch.Tensor] = []
+        first_row = 0
+        for chunk in chunks:
+            start = chunk.sequence.computed
+            for span in chunk.sequence.request.images:
+                low, high = _overlap(span, start, start + chunk.length)
+                if low < high:
+                    rows += range(first_row + low - start, first_row + high - start)
+                    parts.append(span.embeddings[low - span.start : high - span.start])
+            first_row += chunk.length
+        if not parts:
+            return None, None
+        return self._tensor(rows), torch.cat(parts).to(self.device)
+
+    def _tensor(self, values: Rows[int] | Rows[Rows[int]]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self.device)
+
+
+def _overlap(span: ImageSpan, start: int, end: int) -> tuple[int, int]:
+    return max(span.start, start), min(span.start + span.embeddings.shape[0], end)

@@ -1,0 +1,109 @@
+"""What runs in the next step: decoding first, then prefill in chunks, within a budget of tokens and pages."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from day0.runtime.batch import FinishReason
+from day0.runtime.cache.manager import CacheManager
+from day0.runtime.engine.sequence import QueueFull, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The next `length` tokens of one sequence."""
+
+    sequence: Sequence
+    length: int
+
+    @property
+    def reaches_end(self) -> bool:
+        """Whether the step sees the sequence's last token, so that a new one can be sampled."""
+        return self.length == self.sequence.num_pending
+
+
+class Scheduler:
+    """First come, first served. When pages run out, the sequence that came last gives up its own and waits again."""
+
+    def __init__(self, cache: CacheManager, max_num_seqs: int, max_num_batched_tokens: int, max_queue: int) -> None:
+        self.cache = cache
+        self.max_num_seqs = max_num_seqs
+        self.max_num_batched_tokens = max_num_batched_tokens
+        self.max_queue = max_queue
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self.num_preemptions = 0
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence; raises QueueFull past the limit."""
+        if len(self.waiting) >= self.max_queue:
+            raise QueueFull(f"{len(self.waiting)} requests are waiting, the limit is {self.max_queue}")
+        self.waiting.append(sequence)
+
+    def schedule(self) -> list[Chunk]:
+        """The chunks of the next step, those of one token first; pages for them are taken."""
+        budget = self.max_num_batched_tokens
+        chunks: list[Chunk] = []
+        # Decoding sequences come before prefill, so that a long prompt does not stall those being answered.
+        for sequence in sorted(self.running, key=lambda s: s.num_pending > 1):
+            if budget == 0:
+                break
+            if sequence not in self.running:
+                continue  # preempted by one before it in this very step
+            length = min(sequence.num_pending, budget)
+            if self._make_room(sequence, length):
+                chunks.append(Chunk(sequence, length))
+                budget -= length
+        chunks = [chunk for chunk in chunks if chunk.sequence in self.running]
+        budget = self.max_num_batched_tokens - sum(chunk.length for chunk in chunks)
+        chunks += self._admit(budget)
+        return sorted(chunks, key=lambda chunk: chunk.length > 1)
+
+    def _make_room(self, sequence: Sequence, length: int) -> bool:
+        """Pages for the next tokens, preempting the latest comers; False if the sequence itself had to go."""
+        tokens = sequence.computed + length
+        while not self.cache.pages.can_grow(sequence.pages, tokens):
+            latest = self.running[-1]
+            self._preempt(latest)
+            if latest is sequence:
+                return False
+        self.cache.pages.grow(sequence.pages, tokens)
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self._close(sequence)
+        sequence.computed = 0
+        self.waiting.appendleft(sequence)
+        self.num_preemptions += 1
+
+    def _admit(self, budget: int) -> list[Chunk]:
+        """Start waiting sequences while there is budget, a seat, and room for all their tokens at once."""
+        chunks = []
+        while self.waiting and budget > 0 and len(self.running) < self.max_num_seqs:
+            sequence = self.waiting[0]
+            if not self.cache.can_open(len(sequence.token_ids)):
+                break
+            self.waiting.popleft()
+            sequence.state_slot = self.cache.open()
+            length = min(sequence.num_pending, budget)
+            # All pages at once: a half-prefilled sequence that then starves would block those behind it.
+            self.cache.pages.grow(sequence.pages, len(sequence.token_ids))
+            self.running.append(sequence)
+            chunks.append(Chunk(sequence, length))
+            budget -= length
+        return chunks
+
+    def finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        """Take a sequence out, running or waiting, and free what it holds."""
+        sequence.finish_reason = reason
+        if sequence in self.running:
+            self.running.remove(sequence)
+            self._close(sequence)
+        else:
+            self.waiting.remove(sequence)
+
+    def _close(self, sequence: Sequence) -> None:
+        self.cache.close(sequence.pages, sequence.state_slot)
+        sequence.state_slot = -1

@@ -1,0 +1,39 @@
+"""What every block of a layer is handed in a step: the batch, the cache and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from day0.profile.profile import RopeSpec
+from day0.runtime.batch import ForwardBatch
+from day0.runtime.cache.storage import CacheStorage
+
+
+@dataclass(frozen=True, slots=True)
+class LayerContext:
+    """One layer's view of a step. Trace names are relative to the layer.
+
+    `rotations` holds cos and sin [tokens, rope_dim / 2] of the step's positions for every rotary spec of the model.
+    """
+
+    index: int
+    batch: ForwardBatch
+    cache: CacheStorage
+    rotations: Mapping[RopeSpec, tuple[torch.Tensor, torch.Tensor]]
+
+    def save(self, name: str, tensor: torch.Tensor) -> None:
+        if self.batch.trace is not None:
+            self.batch.trace.save(f"layers.{self.index}.{name}", tensor)
+
+    def wants(self, name: str) -> bool:
+        """Whether a value that only a trace needs is worth computing."""
+        return self.batch.trace is not None and self.batch.trace.wants(f"layers.{self.index}.{name}")
+
+    def write(self, plane: str, rows: torch.Tensor) -> torch.Tensor:
+        """Put this step's rows into the layer's cache plane; gives the whole plane."""
+        cache = self.cache.plane(self.index, plane)
+        cache.index_copy_(0, self.batch.write_slots, rows.to(cache.dtype))
+        return cache

@@ -1,0 +1,155 @@
+"""The decoder: blocks chosen by spec, one list entry per layer, and the loop over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import torch
+from torch import nn
+
+from day0.profile.profile import (
+    ArchitectureProfile,
+    DenseFeedForward,
+    GroupedQueryAttention,
+    KimiDeltaAttention,
+    LatentAttention,
+    LayerSpec,
+    RopeSpec,
+    RoutedExperts,
+)
+from day0.runtime.batch import ForwardBatch
+from day0.runtime.cache.storage import CacheStorage
+from day0.runtime.models.attention import GroupedQueryBlock
+from day0.runtime.models.context import LayerContext
+from day0.runtime.models.delta_attention import KimiDeltaBlock
+from day0.runtime.models.experts import RoutedBlock
+from day0.runtime.models.feed_forward import DenseBlock
+from day0.runtime.models.latent_attention import LatentBlock
+from day0.runtime.models.linear import Embedding, Linear, RMSNorm
+from day0.runtime.models.residual import Stream, make_read, opens_block
+from day0.runtime.ops.registry import Operators
+from day0.runtime.ops.rope import rope_frequencies, rope_table
+from day0.runtime.quant.workspace import ExpertWorkspace
+
+MIXERS: Mapping[type, Callable[..., nn.Module]] = {
+    GroupedQueryAttention: GroupedQueryBlock,
+    LatentAttention: LatentBlock,
+    KimiDeltaAttention: KimiDeltaBlock,
+}
+"""The block that runs each mixer spec; built with (spec, hidden, norm_eps, ops)."""
+
+
+class DecoderLayer(nn.Module):
+    """Mixer and feed-forward, each behind a read of the residual stream and a norm."""
+
+    def __init__(
+        self,
+        profile: ArchitectureProfile,
+        spec: LayerSpec,
+        ops: Operators,
+        workspace: Callable[[], ExpertWorkspace],
+    ) -> None:
+        super().__init__()
+        hidden, eps = profile.hidden_size, profile.norm_eps
+        self.spec = spec
+        self.mixer_res = make_read(spec.residual, hidden, eps, ops)
+        self.mixer_norm = RMSNorm(hidden, eps, ops)
+        self.mixer = MIXERS[type(spec.mixer)](spec.mixer, hidden, eps, ops)
+        self.ffn_res = make_read(spec.residual, hidden, eps, ops)
+        self.ffn_norm = RMSNorm(hidden, eps, ops)
+        match spec.feed_forward:
+            case DenseFeedForward():
+                self.ffn: nn.Module = DenseBlock(spec.feed_forward, hidden, ops)
+            case RoutedExperts():
+                self.ffn = RoutedBlock(spec.feed_forward, hidden, eps, ops, profile.quantization, workspace)
+
+    def forward(self, stream: Stream, context: LayerContext) -> None:
+        """Read, mix, add; read, feed forward, add."""
+        x = self.mixer_norm(self._read("mixer", self.mixer_res, stream, context))
+        if opens_block(self.spec.residual, self.spec.index):
+            stream.snapshot()
+        stream.add(self._traced("mixer", self.mixer, x, context))
+        x = self.ffn_norm(self._read("ffn", self.ffn_res, stream, context))
+        stream.add(self._traced("ffn", self.ffn, x, context))
+        assert stream.sum is not None
+        context.save("output", stream.sum)
+
+    def _read(self, site: str, read: nn.Module, stream: Stream, context: LayerContext) -> torch.Tensor:
+        x, weights = read(stream)
+        if weights is not None:
+            context.save(f"{site}_mix", x)
+            context.save(f"{site}_mix_weights", weights)
+        return x
+
+    def _traced(self, site: str, block: nn.Module, x: torch.Tensor, context: LayerContext) -> torch.Tensor:
+        context.save(f"{site}_in", x)
+        y = block(x, context)
+        context.save(f"{site}_out", y)
+        return y
+
+
+class Decoder(nn.Module):
+    """A decoder-only model built from a profile; parameters carry the paths of `profile/tensors.py`.
+
+    `workspace_experts` is how many converted experts the shared workspace holds, where experts are packed.
+    """
+
+    def __init__(self, profile: ArchitectureProfile, ops: Operators, workspace_experts: int = 16) -> None:
+        super().__init__()
+        self.profile = profile
+        self.ops = ops
+        self.workspace_experts = workspace_experts
+        # Made on first use: device and dtype are known once the weights are loaded.
+        self.workspace = cache(self._make_workspace)
+        self.embed = Embedding(profile.vocab_size, profile.hidden_size, ops)
+        self.layers = nn.ModuleList(DecoderLayer(profile, spec, ops, self.workspace) for spec in profile.layers)
+        self.output_res = make_read(profile.residual, profile.hidden_size, profile.norm_eps, ops)
+        self.norm = RMSNorm(profile.hidden_size, profile.norm_eps, ops)
+        self.lm_head = None if profile.tie_word_embeddings else Linear(profile.hidden_size, profile.vocab_size, ops)
+        self._ropes = _rope_specs(profile)
+
+    def forward(self, batch: ForwardBatch, cache: CacheStorage) -> torch.Tensor:
+        """Logits of the batch's wanted rows, [wanted, vocab] float32; writes cache and states of all its tokens."""
+        x = self.ops["embedding_lookup"](batch.token_ids, self.embed.weight)
+        if batch.image_rows is not None:
+            x = self.ops["embedding_scatter"](x, batch.image_rows, batch.image_embeddings)
+        if batch.trace is not None:
+            batch.trace.save("embed", x)
+        rotations = self._rotations(batch.positions)
+        stream = Stream(x)
+        for index, layer in enumerate(self.layers):
+            layer(stream, LayerContext(index, batch, cache, rotations))
+        return self._head(stream, batch)
+
+    def _head(self, stream: Stream, batch: ForwardBatch) -> torch.Tensor:
+        mix, weights = self.output_res(stream)
+        normed = self.norm(mix[batch.rows])
+        logits = self.ops["lm_head"](normed, self.embed.weight if self.lm_head is None else self.lm_head.weight)
+        if batch.trace is not None:
+            if weights is not None:
+                batch.trace.save("output_mix", mix)
+                batch.trace.save("output_mix_weights", weights)
+            batch.trace.save("norm", normed)
+            batch.trace.save("logits", logits)
+        return logits
+
+    def _rotations(self, positions: torch.Tensor) -> dict[RopeSpec, tuple[torch.Tensor, torch.Tensor]]:
+        tables = {}
+        for spec in self._ropes:
+            frequencies, factor = rope_frequencies(spec.theta, spec.dim, spec.scaling, dict(spec.parameters))
+            tables[spec] = rope_table(positions, frequencies.to(positions.device), factor)
+        return tables
+
+    def _make_workspace(self) -> ExpertWorkspace:
+        spec = next(s.feed_forward for s in self.profile.layers if isinstance(s.feed_forward, RoutedExperts))
+        inner = self.profile.hidden_size if spec.latent_dim is None else spec.latent_dim
+        capacity = min(self.workspace_experts, spec.router.num_experts)
+        like = self.embed.weight
+        return ExpertWorkspace(capacity, spec.width, inner, like.dtype, like.device)
+
+
+def _rope_specs(profile: ArchitectureProfile) -> tuple[RopeSpec, ...]:
+    """The distinct rotary specs of a model, in order of first use."""
+    ropes = (getattr(layer.mixer, "rope", None) for layer in profile.layers)
+    return tuple(dict.fromkeys(rope for rope in ropes if rope is not None))

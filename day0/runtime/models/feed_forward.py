@@ -1,0 +1,55 @@
+"""Dense gated MLP, and the gate functions shared with the experts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import nn
+
+from day0.profile.profile import ActivationSpec, DenseFeedForward
+from day0.runtime.models.context import LayerContext
+from day0.runtime.models.linear import Linear
+from day0.runtime.ops.registry import Operators
+
+GateFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def gate_function(spec: ActivationSpec, ops: Operators) -> GateFunction:
+    """The function of (gate, up) that a spec names."""
+    match spec.name:
+        case "silu":
+            return ops["silu_and_mul"]
+        case "gelu":
+            return partial(ops["gelu_and_mul"], approximate="none")
+        case "gelu_tanh":
+            return partial(ops["gelu_and_mul"], approximate="tanh")
+        case "situ":
+            assert spec.beta is not None, "the config reader gives SiTU its beta"
+            return partial(ops["situ_and_mul"], beta=spec.beta, linear_beta=spec.linear_beta)
+
+
+class GatedMLP(nn.Module):
+    """down(act(gate x) * up x), x [tokens, hidden]."""
+
+    def __init__(self, hidden: int, width: int, activation: ActivationSpec, ops: Operators, bias: bool = False) -> None:
+        super().__init__()
+        self.gate_proj = Linear(hidden, width, ops, bias)
+        self.up_proj = Linear(hidden, width, ops, bias)
+        self.down_proj = Linear(width, hidden, ops, bias)
+        self.activation = gate_function(activation, ops)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down_proj(self.activation(self.gate_proj(x), self.up_proj(x)))
+
+
+class DenseBlock(GatedMLP):
+    """A gated MLP as a layer's feed-forward."""
+
+    def __init__(self, spec: DenseFeedForward, hidden: int, ops: Operators) -> None:
+        super().__init__(hidden, spec.width, spec.activation, ops, spec.bias)
+
+    def forward(self, x: torch.Tensor, context: LayerContext) -> torch.Tensor:  # type: ignore[override]
+        del context
+        return super().forward(x)

@@ -1,0 +1,51 @@
+"""Modules that own plain weights: linear maps, norms and embeddings. They hold no bias unless told to."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from day0.runtime.ops.registry import Operators
+
+
+def weight(*shape: int) -> nn.Parameter:
+    """A parameter to be loaded; nothing here is ever trained."""
+    return nn.Parameter(torch.empty(*shape), requires_grad=False)
+
+
+class Linear(nn.Module):
+    """x [tokens, in] -> [tokens, out]."""
+
+    def __init__(self, in_features: int, out_features: int, ops: Operators, bias: bool = False) -> None:
+        super().__init__()
+        self.weight = weight(out_features, in_features)
+        self.bias = weight(out_features) if bias else None
+        self.ops = ops
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.ops["linear"](x, self.weight, self.bias)
+
+
+class RMSNorm(nn.Module):
+    """x [..., width] over its root mean square."""
+
+    def __init__(self, width: int, eps: float, ops: Operators) -> None:
+        super().__init__()
+        self.weight = weight(width)
+        self.eps = eps
+        self.ops = ops
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.ops["rms_norm"](x, self.weight, self.eps)
+
+
+class Embedding(nn.Module):
+    """ids [tokens] -> [tokens, width]."""
+
+    def __init__(self, entries: int, width: int, ops: Operators) -> None:
+        super().__init__()
+        self.weight = weight(entries, width)
+        self.ops = ops
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.ops["embedding_lookup"](ids, self.weight)

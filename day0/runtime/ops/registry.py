@@ -1,0 +1,162 @@
+"""Which kernel runs each operator: an explicit table, a choice made once per engine, and the reasons kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from day0.errors import InputError
+from day0.runtime.ops import (
+    activation,
+    causal_conv1d,
+    embedding,
+    kda,
+    linear,
+    norm,
+    paged_attention,
+    residual,
+    rope,
+    router,
+    vision_patches,
+    vision_positions,
+)
+from day0.runtime.ops import routed_experts as experts
+
+REFERENCE = "day0-reference"
+"""Provider of the plain torch definitions, which run everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One way to run an operator. `unmet` gives the reason why it cannot run on a device and dtype, or None."""
+
+    provider: str
+    function: Callable[..., Any]
+    unmet: Callable[[torch.device, torch.dtype], str | None] = lambda device, dtype: None
+
+
+def _reference(function: Callable[..., Any]) -> tuple[Kernel, ...]:
+    return (Kernel(REFERENCE, function),)
+
+
+KERNELS: Mapping[str, tuple[Kernel, ...]] = {
+    "embedding_lookup": _reference(embedding.embedding_lookup),
+    "embedding_scatter": _reference(embedding.embedding_scatter),
+    "lm_head": _reference(embedding.lm_head),
+    "linear": _reference(linear.linear),
+    "head_linear": _reference(linear.head_linear),
+    "rms_norm": _reference(norm.rms_norm),
+    "qk_norm": _reference(norm.qk_norm),
+    "l2_norm": _reference(norm.l2_norm),
+    "gated_rms_norm": _reference(norm.gated_rms_norm),
+    "attention_residual_mix": _reference(residual.attention_residual_mix),
+    "rope": _reference(rope.rope),
+    "paged_gqa_attention": (
+        Kernel("torch-sdpa", paged_attention.paged_gqa_attention_sdpa),
+        Kernel(REFERENCE, paged_attention.paged_gqa_attention),
+    ),
+    "paged_mla_attention": _reference(paged_attention.paged_mla_attention),
+    "sigmoid_gate": _reference(activation.sigmoid_gate),
+    "causal_conv1d": _reference(causal_conv1d.causal_conv1d),
+    "kda_gate": _reference(kda.kda_gate),
+    "kda_chunk": (Kernel("day0-chunked", kda.kda_chunk), Kernel(REFERENCE, kda.kda_recurrent)),
+    "kda_recurrent": _reference(kda.kda_recurrent),
+    "silu_and_mul": _reference(activation.silu_and_mul),
+    "gelu_and_mul": _reference(activation.gelu_and_mul),
+    "situ_and_mul": _reference(activation.situ_and_mul),
+    "gelu": _reference(activation.gelu),
+    "moe_router_topk_softmax": _reference(router.moe_router_topk_softmax),
+    "moe_router_topk_sigmoid_bias": _reference(router.moe_router_topk_sigmoid_bias),
+    "routed_experts": _reference(experts.routed_experts),
+    "vision_patch_embed": _reference(vision_patches.vision_patch_embed),
+    "vision_position_embed": _reference(vision_positions.vision_position_embed),
+    "vision_rope_2d": _reference(vision_positions.vision_rope_2d),
+    "vision_attention": (
+        Kernel("torch-sdpa", vision_patches.vision_attention_sdpa),
+        Kernel(REFERENCE, vision_patches.vision_attention),
+    ),
+    "patch_merge": _reference(vision_patches.patch_merge),
+}
+"""Kernels of every operator the models call, in order of preference; the reference stands last."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorChoice:
+    """The provider that runs an operator, and why those preferred to it do not."""
+
+    operator: str
+    provider: str
+    rejected: tuple[tuple[str, str], ...] = ()
+
+
+class Operators:
+    """The chosen kernel of every operator, called by name: `ops["rms_norm"](x, weight, eps)`."""
+
+    def __init__(self, chosen: Mapping[str, Kernel], choices: tuple[OperatorChoice, ...]) -> None:
+        self._functions = {name: kernel.function for name, kernel in chosen.items()}
+        self.choices = choices
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        return self._functions[name]
+
+    def replaced(self, name: str, function: Callable[..., Any]) -> Operators:
+        """A copy in which one operator is another function: for tests and for checks that must be able to fail."""
+        assert name in self._functions, f"no operator {name}"
+        copy = Operators({}, self.choices)
+        copy._functions = self._functions | {name: function}
+        return copy
+
+
+def choose_operators(
+    device: torch.device,
+    dtype: torch.dtype,
+    verified: Collection[tuple[str, str]] = (),
+    forced: Mapping[str, str] | None = None,
+) -> Operators:
+    """Take, for every operator, the first kernel that can run here and is verified here; the reference always may.
+
+    `verified` holds (operator, provider) pairs with evidence on this device. `forced` names providers by operator;
+    one that is unknown or cannot run raises InputError.
+    """
+    chosen: dict[str, Kernel] = {}
+    choices = []
+    rejected: tuple[tuple[str, str], ...]
+    for name, kernels in KERNELS.items():
+        if forced and name in forced:
+            chosen[name], rejected = _forced(name, kernels, forced[name], device, dtype), ()
+        else:
+            chosen[name], rejected = _first_fit(name, kernels, device, dtype, verified)
+        choices.append(OperatorChoice(name, chosen[name].provider, rejected))
+    return Operators(chosen, tuple(choices))
+
+
+def _first_fit(
+    name: str,
+    kernels: tuple[Kernel, ...],
+    device: torch.device,
+    dtype: torch.dtype,
+    verified: Collection[tuple[str, str]],
+) -> tuple[Kernel, tuple[tuple[str, str], ...]]:
+    rejected: list[tuple[str, str]] = []
+    for kernel in kernels:
+        reason = kernel.unmet(device, dtype)
+        if reason is None and kernel.provider != REFERENCE and (name, kernel.provider) not in verified:
+            reason = f"not verified on {device.type}"
+        if reason is None:
+            return kernel, tuple(rejected)
+        rejected.append((kernel.provider, reason))
+    raise AssertionError(f"operator {name} has no reference")
+
+
+def _forced(name: str, kernels: tuple[Kernel, ...], provider: str, device: torch.device, dtype: torch.dtype) -> Kernel:
+    for kernel in kernels:
+        if kernel.provider == provider:
+            reason = kernel.unmet(device, dtype)
+            if reason is not None:
+                raise InputError(f"provider {provider!r} cannot run here: {reason}", where=f"operator {name}")
+            return kernel
+    known = ", ".join(kernel.provider for kernel in kernels)
+    raise InputError(f"has no provider {provider!r}", where=f"operator {name}", hint=f"known: {known}")

@@ -1,0 +1,84 @@
+"""Rotary position embeddings (Su et al. 2021), with the frequency rules that configs name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+
+
+def rope_frequencies(
+    theta: float, dim: int, scaling: str, parameters: Mapping[str, float]
+) -> tuple[torch.Tensor, float]:
+    """Angular frequency of each of the dim/2 channel pairs, float32, and the factor on cos and sin.
+
+    `scaling` is "none", "linear", "llama3" (Llama 3.1) or "yarn" (Peng et al. 2023).
+    """
+    frequencies = theta ** -(torch.arange(0, dim, 2, dtype=torch.float32) / dim)
+    match scaling:
+        case "none":
+            return frequencies, 1.0
+        case "linear":
+            return frequencies / parameters["factor"], 1.0
+        case "llama3":
+            return _llama3(frequencies, parameters), 1.0
+        case "yarn":
+            return _yarn(frequencies, theta, dim, parameters)
+    raise AssertionError(f"rope scaling {scaling} passed the config reader but has no rule here")
+
+
+def _llama3(frequencies: torch.Tensor, parameters: Mapping[str, float]) -> torch.Tensor:
+    """Slow channels are divided by `factor`, fast ones kept, those between blended by wavelength."""
+    low, high = parameters["low_freq_factor"], parameters["high_freq_factor"]
+    turns = parameters["original_max_position_embeddings"] * frequencies / (2 * math.pi)
+    keep = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+    return keep * frequencies + (1.0 - keep) * frequencies / parameters["factor"]
+
+
+def _yarn(
+    frequencies: torch.Tensor, theta: float, dim: int, parameters: Mapping[str, float]
+) -> tuple[torch.Tensor, float]:
+    """Channels that turn fewer than beta_slow times in the original context are interpolated, fast ones kept."""
+    factor, original = parameters["factor"], parameters["original_max_position_embeddings"]
+
+    def channel_of(turns: float) -> float:
+        return dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+    low = max(math.floor(channel_of(parameters.get("beta_fast", 32.0))), 0)
+    high = min(math.ceil(channel_of(parameters.get("beta_slow", 1.0))), dim - 1)
+    ramp = ((torch.arange(dim // 2, dtype=torch.float32) - low) / max(high - low, 1e-3)).clamp(0.0, 1.0)
+    scaled = frequencies * (1.0 - ramp) + frequencies / factor * ramp
+    return scaled, parameters.get("attention_factor", _yarn_magnitude(factor, parameters))
+
+
+def _yarn_magnitude(factor: float, parameters: Mapping[str, float]) -> float:
+    def magnitude(weight: float) -> float:
+        return 0.1 * weight * math.log(factor) + 1.0 if factor > 1.0 else 1.0
+
+    if "mscale" in parameters and "mscale_all_dim" in parameters:
+        return magnitude(parameters["mscale"]) / magnitude(parameters["mscale_all_dim"])
+    return magnitude(1.0)
+
+
+def rope_table(positions: torch.Tensor, frequencies: torch.Tensor, factor: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of every position's angles, [tokens, dim/2] float32."""
+    angles = positions.float()[:, None] * frequencies
+    return angles.cos() * factor, angles.sin() * factor
+
+
+def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: str) -> torch.Tensor:
+    """Rotate the first 2 * cos.shape[-1] channels of x [tokens, heads, head_dim]; the others pass.
+
+    "neox" pairs channel i with i + dim/2, "interleaved" pairs neighbours. cos and sin [tokens, dim/2].
+    """
+    dim = 2 * cos.shape[-1]
+    turned, kept = x[..., :dim], x[..., dim:]
+    cos, sin = cos[:, None, :].to(x.dtype), sin[:, None, :].to(x.dtype)
+    if layout == "neox":
+        first, second = turned[..., : dim // 2], turned[..., dim // 2 :]
+        rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    else:
+        first, second = turned[..., ::2], turned[..., 1::2]
+        rotated = torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(-2)
+    return torch.cat((rotated, kept), dim=-1) if kept.shape[-1] else rotated

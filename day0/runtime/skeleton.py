@@ -1,0 +1,136 @@
+"""Tiny random checkpoints of an architecture, every feature on: real tensor names, shapes, dtypes and files."""
+
+from __future__ import annotations
+
+import copy
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from safetensors.torch import save_file
+
+from day0.errors import InputError
+from day0.profile.families.table import FAMILIES, find_family
+from day0.profile.profile import ArchitectureProfile
+from day0.profile.read import read_profile
+from day0.profile.tensors import TensorSpec, expected_tensors
+from day0.runtime.quant.mxfp4 import E2M1
+from day0.runtime.skeleton_tokenizer import SPECIAL_TOKENS, VOCABULARY, write_tokenizer
+from day0.source.model_files import ModelFiles
+
+_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
+_INDEX = "model.safetensors.index.json"
+
+
+def write_tiny(
+    files: ModelFiles, out: Path, *, seed: int = 0, shards: int = 2, force: bool = False
+) -> ArchitectureProfile:
+    """Write a small random checkpoint of the architecture in `files` into the folder `out`; gives its profile.
+
+    The same seed gives the same bytes. Raises InputError for a family that is not known, or where `out` holds
+    something already (unless `force`).
+    """
+    config = tiny_config(files)
+    profile = read_profile(_as_config(files, config))
+    if out.exists() and (not out.is_dir() or any(out.iterdir())) and not force:
+        raise InputError("is there already and not empty", where=str(out), hint="choose another folder or --force")
+    partial = out.with_name(out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    _write_json(partial / "config.json", config)
+    generation = {"eos_token_id": list(profile.eos_token_ids), "bos_token_id": profile.bos_token_id}
+    _write_json(partial / "generation_config.json", generation)
+    write_tokenizer(partial, profile)
+    _write_shards(partial, expected_tensors(profile), seed, shards)
+    if out.exists():
+        shutil.rmtree(out) if out.is_dir() else out.unlink()
+    partial.rename(out)
+    return profile
+
+
+def tiny_config(files: ModelFiles) -> dict[str, Any]:
+    """The config shrunk by its family's table, with the skeleton's own small vocabulary."""
+    family = find_family(str(files.config.get("model_type", "")), tuple(files.config.get("architectures", ())))
+    if family is None:
+        known = ", ".join(FAMILIES)
+        raise InputError("no family table explains this model", where=files.id, hint=f"known families: {known}")
+    config = copy.deepcopy(dict(files.config))
+    for path, value in family.tiny.items():
+        _set(config, path, value)
+    sections = [config] + ([config[family.text_section]] if family.text_section else [])
+    for section in sections:
+        for key, token in SPECIAL_TOKENS.items():
+            if key.endswith("_token_id") and (key in section or key == "eos_token_id"):
+                section[key] = token
+    sections[-1]["vocab_size"] = VOCABULARY
+    return config
+
+
+def _set(config: dict[str, Any], path: str, value: Any) -> None:
+    *sections, key = path.split(".")
+    for section in sections:
+        if not isinstance(config.get(section), Mapping):
+            return  # a config without this part (no vision tower, say) stays without it
+        config = config[section]
+    config[key] = value
+
+
+def _as_config(files: ModelFiles, config: dict[str, Any]) -> ModelFiles:
+    return ModelFiles(files.id, None, "config", None, config, "config.json", None, (), (), {})
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def _write_shards(folder: Path, specs: tuple[TensorSpec, ...], seed: int, shards: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {name: _random(spec, generator) for spec in specs for name in spec.names()}
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    weight_map: dict[str, str] = {}
+    shard: dict[str, torch.Tensor] = {}
+    number = filled = 0
+    for name, tensor in tensors.items():
+        shard[name] = tensor
+        filled += tensor.nbytes
+        # A shard is closed once its share of the bytes is reached; the last one takes what remains.
+        if filled * shards >= total * (number + 1) or name == next(reversed(tensors)):
+            number += 1
+            file_name = f"model-{number:05d}-of-{shards:06d}.safetensors"
+            save_file(shard, folder / file_name, metadata={"format": "pt"})
+            weight_map |= dict.fromkeys(shard, file_name)
+            shard = {}
+    assert number == shards or not shard
+    _write_json(folder / _INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+
+
+def _random(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
+    """Values that leave no branch inert: norms near one, matrices that keep variance, decays of every speed."""
+    shape, leaf = spec.shape, spec.path.rpartition(".")[2]
+    if leaf == "packed":
+        return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    if leaf == "scale":
+        # E2M1 codes drawn evenly have this root mean square; the exponent brings rows back to unit gain.
+        rms = math.sqrt(sum(value * value for value in E2M1) / len(E2M1))
+        columns = shape[1] * 32
+        centre = 127 + round(math.log2(1.0 / (rms * math.sqrt(columns))))
+        return torch.randint(centre - 1, centre + 2, shape, dtype=torch.uint8, generator=generator)
+    noise = torch.randn(shape, generator=generator)
+    if leaf == "A_log":
+        values = torch.log(1.0 + 15.0 * torch.rand(shape, generator=generator))
+        values[spec.parameters :] = 0.0
+    elif leaf in ("dt_bias", "correction_bias", "bias"):
+        values = noise * 0.1
+    elif len(shape) == 1:
+        values = 1.0 + noise * 0.1
+    elif "conv" in spec.path:
+        values = noise * 0.5
+    elif leaf == "positions" or spec.path == "embed.weight":
+        values = noise
+    else:
+        values = noise / math.sqrt(math.prod(shape[1:]))
+    return values.to(_DTYPES[spec.dtype])
