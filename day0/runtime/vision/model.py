@@ -11,6 +11,7 @@ from day0.profile.profile import VisionSpec
 from day0.runtime.ops.registry import Operators
 from day0.runtime.trace import Trace
 from day0.runtime.vision.grid import checked_grids
+from day0.runtime.vision.preprocess import ImageInput
 from day0.runtime.vision.projector import PatchMerger
 from day0.runtime.vision.tower import VisionTower
 
@@ -44,3 +45,9 @@ class VisionModel(nn.Module):
         if trace is not None:
             trace.save("vision.projected", projected)
         return list(projected.split([item.tokens(self.spec.merge) for item in items]))
+
+    def encode_images(self, images: Sequence[ImageInput], trace: Trace | None = None) -> list[torch.Tensor]:
+        """Embeddings of preprocessed images, in their order."""
+        if not images:
+            return []
+        return self.encode(torch.cat([image.pixel_values for image in images]), [image.grid for image in images], trace)

@@ -98,8 +98,7 @@ def spans(
     """The two raw images, preprocessed and encoded, at their places in the prompt."""
     images = [preprocess_image(Image.fromarray(expected[f"image.raw{index}"].numpy()), config) for index in (0, 1)]
     assert isinstance(engine.vision, VisionModel)
-    pixels = torch.cat([image.pixel_values for image in images])
-    return image_spans(prompt, engine.vision.encode(pixels, [image.grid for image in images]))
+    return image_spans(prompt, engine.vision.encode_images(images))
 
 
 def test_one_placeholder_per_image_is_expanded(expected: Tensors, prompt: ExpandedPrompt) -> None:

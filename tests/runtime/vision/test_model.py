@@ -13,7 +13,9 @@ from day0.errors import InputError
 from day0.profile.profile import VisionSpec
 from day0.profile.vision_tensors import vision_tensors
 from day0.runtime.trace import Trace
+from day0.runtime.vision.grid import PatchGrid
 from day0.runtime.vision.model import VisionModel
+from day0.runtime.vision.preprocess import ImageInput
 
 GRIDS = [(1, 6, 4), (3, 2, 6), (1, 2, 2), (4, 4, 2), (1, 8, 10)]
 
@@ -169,6 +171,16 @@ def test_bfloat16_stays_close(model: VisionModel, pixels_for) -> None:
     rounded = model.to(torch.bfloat16).encode(pixels, [(1, 6, 4)])[0]
     assert rounded.dtype == torch.bfloat16
     assert (rounded.float() - exact).norm() / exact.norm() < 0.03
+
+
+def test_preprocessed_images_are_encoded_in_order(model: VisionModel, pixels_for) -> None:
+    grids = [PatchGrid(1, 2, 4), PatchGrid(1, 4, 2)]
+    images = [ImageInput(pixels_for([grid], seed), grid, 2, (56, 28)) for seed, grid in enumerate(grids)]
+    together = model.encode_images(images)
+    for image, embeddings in zip(images, together, strict=True):
+        assert torch.allclose(embeddings, model.encode(image.pixel_values, [image.grid])[0], atol=1e-5)
+    assert not torch.allclose(together[0], together[1], atol=1e-2)
+    assert model.encode_images([]) == []
 
 
 def test_no_items_give_no_embeddings_and_bad_grids_are_refused(model: VisionModel) -> None:
