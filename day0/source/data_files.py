@@ -62,6 +62,11 @@ def load_yaml(path: Path) -> Any:
         raise InputError("not usable YAML: nested too deeply", where=str(path)) from None
 
 
+def dump_yaml(document: Any) -> str:
+    """One YAML document in block style, keys in the order given, that `load_yaml` reads back as it was."""
+    return yaml.dump(document, Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True, width=120)
+
+
 class _Loader(SafeLoader):
     """Safe loading with the scalars of YAML 1.2, where a key given twice is an error."""
 

@@ -14,7 +14,7 @@ from day0.source.model_files import ModelFiles
 
 _RECIPE_PREFIX = "recipe:"
 _RECIPE_FOLDER = "recipes/models"
-_RECIPE_KEYS = ("name", "title", "config", "sources", "notes")
+_RECIPE_KEYS = ("name", "title", "config", "sources", "notes", "launch")
 _HUB_ID = re.compile(r"(?P<id>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 _FORMS = "a model folder, a config.json, a hub id (org/name or org/name@revision), or recipe:NAME"
 

@@ -128,7 +128,10 @@ def _refuse_duplicates(text: bytes, raw: Mapping[str, msgspec.Raw], metadata: Ma
                 raise InputError(f"the header names {key!r} twice", where=where)
             seen.add(key)
 
-    json.loads(text, object_pairs_hook=refuse)
+    try:
+        json.loads(text, object_pairs_hook=refuse)
+    except (ValueError, RecursionError) as error:  # in a field that nothing else reads
+        raise InputError(f"the header is not valid JSON: {error}", where=where) from None
 
 
 def _decode_tensors(raw: Mapping[str, msgspec.Raw], data_start: int, shard: str, where: str) -> dict[str, TensorHeader]:
