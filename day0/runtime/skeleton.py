@@ -76,7 +76,8 @@ def _set(config: dict[str, Any], path: str, value: Any) -> None:
         if not isinstance(config.get(section), Mapping):
             return  # a config without this part (no vision tower, say) stays without it
         config = config[section]
-    config[key] = value
+    if not sections or key in config:
+        config[key] = value
 
 
 def _as_config(files: ModelFiles, config: dict[str, Any]) -> ModelFiles:

@@ -16,6 +16,8 @@ _TINY = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 512,
+    "rope_scaling.original_max_position_embeddings": 64,
+    "rope_parameters.original_max_position_embeddings": 64,
 }
 
 LLAMA = Family(

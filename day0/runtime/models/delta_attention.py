@@ -82,6 +82,8 @@ class KimiDeltaBlock(nn.Module):
         past = states[group.state_slots].flatten(1, 2)
         output, new_past = self.ops["causal_conv1d"](inputs, taps, past)
         states[group.state_slots] = new_past.unflatten(1, (3, self.spec.width))
+        if len(context.batch.groups) == 1:
+            context.save("mixer.conv_state", states[group.state_slots][0])
         return output.flatten(0, 1).unflatten(-1, (3, self.spec.width))
 
     def _recur(
@@ -106,4 +108,6 @@ class KimiDeltaBlock(nn.Module):
             self.spec.head_dim**-0.5,
         )
         states[group.state_slots] = new_state
+        if len(context.batch.groups) == 1:
+            context.save("mixer.state", new_state[0])
         return output.flatten(0, 1)
