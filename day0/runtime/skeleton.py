@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from day0.errors import InputError
+from day0.profile.families.family import Family
 from day0.profile.families.table import FAMILIES, find_family
 from day0.profile.profile import ArchitectureProfile
 from day0.profile.read import read_profile
@@ -24,6 +26,8 @@ from day0.source.model_files import ModelFiles
 
 _DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 _INDEX = "model.safetensors.index.json"
+MARKER = "day0_skeleton.json"
+"""Says that a folder was written here, and from what; only such a folder is ever replaced."""
 
 
 def write_tiny(
@@ -32,32 +36,53 @@ def write_tiny(
     """Write a small random checkpoint of the architecture in `files` into the folder `out`; gives its profile.
 
     The same seed gives the same bytes. Raises InputError for a family that is not known, or where `out` holds
-    something already (unless `force`).
+    something other than a skeleton, or a skeleton without `force`.
     """
     config = tiny_config(files)
     profile = read_profile(_as_config(files, config))
-    if out.exists() and (not out.is_dir() or any(out.iterdir())) and not force:
-        raise InputError("is there already and not empty", where=str(out), hint="choose another folder or --force")
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    _write_json(partial / "config.json", config)
-    generation = {"eos_token_id": list(profile.eos_token_ids), "bos_token_id": profile.bos_token_id}
-    _write_json(partial / "generation_config.json", generation)
-    write_tokenizer(partial, profile)
-    _write_shards(partial, expected_tensors(profile), seed, shards)
-    if out.exists():
-        shutil.rmtree(out) if out.is_dir() else out.unlink()
-    partial.rename(out)
+    _check_target(out, force)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    # Written beside its place and renamed: what is there stays whole until the new one is.
+    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        _write_folder(partial, files, config, profile, seed, shards)
+        if out.exists():
+            shutil.rmtree(out)
+        partial.rename(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return profile
+
+
+def _check_target(out: Path, force: bool) -> None:
+    """Raise InputError unless `out` is new, empty, or a skeleton that may be replaced."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not (out / MARKER).is_file():
+        raise InputError("is there already and is no skeleton", where=str(out), hint="choose another folder")
+    if not force:
+        raise InputError(
+            "holds a skeleton already", where=str(out), hint="choose another folder, or --force to replace"
+        )
+
+
+def _write_folder(
+    folder: Path, files: ModelFiles, config: dict[str, Any], profile: ArchitectureProfile, seed: int, shards: int
+) -> None:
+    folder.chmod(0o755)  # mkdtemp keeps others out
+    _write_json(folder / MARKER, {"made_from": files.id, "scale": "tiny", "seed": seed})
+    _write_json(folder / "config.json", config)
+    generation = {"eos_token_id": list(profile.eos_token_ids), "bos_token_id": profile.bos_token_id}
+    _write_json(folder / "generation_config.json", generation)
+    for name, content in _tiny_extras(files).items():
+        _write_json(folder / name, content)
+    write_tokenizer(folder, profile)
+    _write_shards(folder, expected_tensors(profile), seed, shards)
 
 
 def tiny_config(files: ModelFiles) -> dict[str, Any]:
     """The config shrunk by its family's table, with the skeleton's own small vocabulary."""
-    family = find_family(str(files.config.get("model_type", "")), tuple(files.config.get("architectures", ())))
-    if family is None:
-        known = ", ".join(FAMILIES)
-        raise InputError("no family table explains this model", where=files.id, hint=f"known families: {known}")
+    family = _family_of(files)
     config = copy.deepcopy(dict(files.config))
     for path, value in family.tiny.items():
         _set(config, path, value)
@@ -68,6 +93,25 @@ def tiny_config(files: ModelFiles) -> dict[str, Any]:
                 section[key] = token
     sections[-1]["vocab_size"] = VOCABULARY
     return config
+
+
+def _tiny_extras(files: ModelFiles) -> dict[str, Any]:
+    """The JSON files that a skeleton takes over from its model, with limits to match its size."""
+    shrunk = {}
+    for name, values in _family_of(files).tiny_extras.items():
+        if name in files.extras:
+            shrunk[name] = copy.deepcopy(dict(files.extras[name]))
+            for path, value in values.items():
+                _set(shrunk[name], path, value)
+    return shrunk
+
+
+def _family_of(files: ModelFiles) -> Family:
+    family = find_family(str(files.config.get("model_type", "")), tuple(files.config.get("architectures", ())))
+    if family is None:
+        known = ", ".join(FAMILIES)
+        raise InputError("no family table explains this model", where=files.id, hint=f"known families: {known}")
+    return family
 
 
 def _set(config: dict[str, Any], path: str, value: Any) -> None:
@@ -103,6 +147,7 @@ def _write_shards(folder: Path, specs: tuple[TensorSpec, ...], seed: int, shards
             number += 1
             file_name = f"model-{number:05d}-of-{shards:06d}.safetensors"
             save_file(shard, folder / file_name, metadata={"format": "pt"})
+            (folder / file_name).chmod(0o644)
             weight_map |= dict.fromkeys(shard, file_name)
             shard = {}
     assert number == shards or not shard

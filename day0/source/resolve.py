@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from day0.source.model_files import ModelFiles
 
 _RECIPE_PREFIX = "recipe:"
 _RECIPE_FOLDER = "recipes/models"
-_RECIPE_KEYS = ("name", "title", "config", "sources", "notes", "launch")
+_RECIPE_KEYS = ("name", "title", "config", "extras", "sources", "notes", "launch")
 _HUB_ID = re.compile(r"(?P<id>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 _FORMS = "a model folder, a config.json, a hub id (org/name or org/name@revision), or recipe:NAME"
 
@@ -26,12 +25,12 @@ def resolve(model: str) -> ModelFiles:
         return read_folder(path, model_id=model) if path.is_dir() else read_config_file(path, model_id=model)
     if model.startswith(_RECIPE_PREFIX):
         return read_recipe(model.removeprefix(_RECIPE_PREFIX))
+    if model.startswith(("/", "./", "../", "~")) or model.endswith(".json"):
+        raise InputError("no such file or folder", where=model)
     if match := _HUB_ID.fullmatch(model):
         from day0.source.hub import Hub  # the hub library is slow to import, and local models need none of it
 
         return Hub().read(match["id"], match["revision"])
-    if model.startswith(("/", "./", "../", "~")) or model.endswith(".json"):
-        raise InputError("no such file or folder", where=model)
     raise InputError("names no model that day0 can find", where=repr(model), hint=f"give {_FORMS}")
 
 
@@ -65,21 +64,22 @@ def read_recipe(name: str) -> ModelFiles:
         hint = f"known recipes: {', '.join(known) or 'none'}"
         raise InputError("there is no such recipe", where=f"{_RECIPE_PREFIX}{name}", hint=hint)
     path = data_path(*_RECIPE_FOLDER.split("/"), f"{name}.yaml")
+    recipe = _checked_recipe(load_yaml(path), path)
     return ModelFiles(
         id=f"{_RECIPE_PREFIX}{name}",
         revision=None,
         source="recipe",
         folder=None,
-        config=_recipe_config(load_yaml(path), path),
+        config=recipe["config"],
         config_name=f"{_RECIPE_FOLDER}/{name}.yaml",
         tensors=None,
         shards=(),
         file_names=(),
-        extras={},
+        extras=recipe.get("extras", {}),
     )
 
 
-def _recipe_config(recipe: object, path: Path) -> Mapping[str, Any]:
+def _checked_recipe(recipe: object, path: Path) -> dict[str, Any]:
     if not isinstance(recipe, dict):
         raise InputError("a recipe is a mapping", where=str(path), hint=f"keys: {', '.join(_RECIPE_KEYS)}")
     if unknown := sorted(str(key) for key in recipe if key not in _RECIPE_KEYS):
@@ -88,4 +88,7 @@ def _recipe_config(recipe: object, path: Path) -> Mapping[str, Any]:
     config = recipe.get("config")
     if not isinstance(config, dict) or not config:
         raise InputError("`config` must be a mapping with the keys of a config.json", where=str(path))
-    return config
+    extras = recipe.get("extras", {})
+    if not isinstance(extras, dict) or any(not isinstance(content, dict) for content in extras.values()):
+        raise InputError("`extras` must map file names to the mappings they hold", where=str(path))
+    return recipe

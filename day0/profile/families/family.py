@@ -27,7 +27,7 @@ class Family:
     `names` maps our parameter paths to checkpoint names; "{l}" stands for the layer, "{expert}" for the expert.
     `text_section` is the config section that describes the decoder, None where it is the whole file. `quantized`
     lists the parameter groups that packed releases of the family pack. `tiny` overrides config keys (dotted paths)
-    to shrink a config of the family to a test size with every feature left on.
+    to shrink a config of the family to a test size with every feature left on, `tiny_extras` the JSON files beside it.
     """
 
     name: str
@@ -44,3 +44,4 @@ class Family:
     quantized: tuple[str, ...] = ()
     inert: tuple[str, ...] = ()
     tiny: Mapping[str, Any] = field(default_factory=dict)
+    tiny_extras: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

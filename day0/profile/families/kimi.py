@@ -118,4 +118,10 @@ KIMI_K3 = Family(
         "vision_config.vt_intermediate_size": 160,
         "vision_config.text_hidden_size": 128,
     },
+    tiny_extras={
+        "preprocessor_config.json": {
+            "media_proc_cfg.in_patch_limit": 48,
+            "media_proc_cfg.patch_limit_on_one_side": 12,
+        }
+    },
 )
