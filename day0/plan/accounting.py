@@ -19,7 +19,8 @@ from day0.profile.profile import ArchitectureProfile
 class Accounting(Protocol):
     """How one engine reads a layout and divides a GPU's memory; `version` is the engine's, None the newest known."""
 
-    version: str | None
+    @property
+    def version(self) -> str | None: ...
 
     @property
     def name(self) -> str: ...

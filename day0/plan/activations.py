@@ -16,9 +16,13 @@ from day0.profile.profile import (
 )
 
 
-def forward_peak(need: RankNeed, tokens: int) -> int:
-    """Bytes while `tokens` pass the dearest layer: the residual stream and that layer's own tensors."""
+def forward_peak(need: RankNeed, tokens: int, inner_bytes: int | None = None) -> int:
+    """Bytes while `tokens` pass the dearest layer: the residual stream and that layer's own tensors.
+
+    `inner_bytes` is the size of an element inside a layer, for engines that work in float32 there.
+    """
     element = element_size(need.profile)
+    inner = inner_bytes or element
     hidden = need.profile.hidden_size
     dearest = max(
         max(
@@ -27,7 +31,7 @@ def forward_peak(need: RankNeed, tokens: int) -> int:
         )
         for layer in need.layers
     )
-    return tokens * element * (stream_elements(need) + dearest)
+    return tokens * (element * stream_elements(need) + inner * dearest)
 
 
 def stream_elements(need: RankNeed) -> int:
@@ -80,3 +84,9 @@ def feed_forward_elements(spec: FeedForward, hidden: int, layout: Layout) -> int
 def logits_peak(need: RankNeed, rows: int, bytes_per_logit: int) -> int:
     """Bytes of `rows` rows of logits and what sampling makes of them; only the last stage has any."""
     return rows * need.profile.vocab_size * bytes_per_logit if need.is_last else 0
+
+
+def score_bytes(need: RankNeed, rows: int, context: int) -> int:
+    """Bytes of attention scores that are stored rather than streamed: float32 before and after one pointwise step."""
+    heads = [layer.mixer.num_heads for layer in need.layers if layer.cache_planes()]
+    return rows * -(-max(heads, default=0) // need.layout.attention_tp) * context * 4 * 2

@@ -69,7 +69,7 @@ def parse_cluster(spec: str) -> Cluster:
     if count < 1 or nodes < 1:
         raise InputError(f"{spec!r} asks for no GPU at all", where="--cluster")
     usual = int(values["gpus_per_node"])
-    notes = ()
+    notes: tuple[str, ...] = ()
     if count > usual:
         notes = (
             f"{count} {values['name']} on one node, where {usual} are usual: communication is priced at the "

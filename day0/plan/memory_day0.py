@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from day0.plan.activations import forward_peak, logits_peak
+from day0.plan.activations import forward_peak, logits_peak, score_bytes
 from day0.plan.cluster import GIB, Cluster
 from day0.plan.layout import Layout, LayoutRequest, Violation
 from day0.plan.layout_choices import complete_plain, expert_pool, stage_layouts, whole_products
@@ -58,32 +58,55 @@ class Day0Accounting:
         )
 
     def budget(self, need: RankNeed) -> Budget:
-        settings = EngineSettings()
-        fraction = need.workload.mem_fraction or settings.mem_fraction
-        tokens = need.workload.max_batched_tokens or settings.max_num_batched_tokens
-        workspace = conversion_workspace(need.profile, need.layers, settings.workspace_experts, need.layout.expert_tp)
-        rest = need.gpu.memory_bytes - _DEVICE_CONTEXT - need.weights.total - workspace
-        slots = self.slots(need, max(0, rest), settings)
-        state = slots * need.cache.state_bytes
-        page_bytes = settings.page_size * need.cache.token_bytes
-        pages = int(max(0, rest - state) * fraction) // page_bytes if page_bytes else None
+        """The shares of runtime/engine/memory.py: state slots and pages come out of one fraction of what is free."""
+        defaults = EngineSettings()
+        fraction = need.workload.mem_fraction or defaults.mem_fraction
+        free = max(0, need.gpu.memory_bytes - _DEVICE_CONTEXT - need.weights.total)
+        seats = _seats(need, int(free * fraction), defaults.max_num_seqs)
+        state = seats * need.cache.state_bytes
+        page_bytes = defaults.page_size * sum(layer.token_bytes for layer in need.cache.layers)
+        pages = None
+        if page_bytes:
+            most = -(-need.workload.context // defaults.page_size) * seats
+            pages = min(most, max(0, int(free * fraction) - state) // page_bytes)
+        kv_pool = (pages or 0) * page_bytes
+        workspace = conversion_workspace(need.profile, need.layers, defaults.workspace_experts, need.layout.expert_tp)
+        tokens = need.workload.max_batched_tokens or _step_tokens(
+            need, free - state - kv_pool - workspace, defaults.max_num_batched_tokens
+        )
         return Budget(
             total=need.gpu.memory_bytes,
             weights=need.weights.total,
             workspace=workspace,
-            activations=max(forward_peak(need, tokens), logits_peak(need, slots, _LOGIT_BYTES)),
+            activations=_activations(need, tokens),
             state_pool=state,
-            kv_pool=(pages or 0) * page_bytes,
+            kv_pool=kv_pool,
             comm=0,
             overhead=_DEVICE_CONTEXT,
-            capacity=Capacity(pages, settings.page_size * need.cache.cp, slots=slots),
-            settings=Settings(fraction, slots, tokens),
+            capacity=Capacity(pages, defaults.page_size * need.cache.cp, slots=seats),
+            settings=Settings(fraction, seats, tokens),
         )
 
-    def slots(self, need: RankNeed, rest: int, settings: EngineSettings) -> int:
-        """Sequences at once: as asked, else the default cut to what half of the free memory keeps states for."""
-        if need.workload.max_num_seqs:
-            return need.workload.max_num_seqs
-        state = need.cache.state_bytes
-        affordable = settings.max_num_seqs if not state else rest // 2 // state
-        return max(need.sequences, min(settings.max_num_seqs, affordable))
+
+def _seats(need: RankNeed, budget: int, default: int) -> int:
+    """Sequences at once: as asked, else the default cut to what half of the cache's share keeps states for."""
+    if need.workload.max_num_seqs:
+        return need.workload.max_num_seqs
+    state = need.cache.state_bytes
+    affordable = budget // 2 // state if state else default
+    return max(need.sequences, min(default, affordable))
+
+
+def _step_tokens(need: RankNeed, room: int, most: int) -> int:
+    """Tokens of a step: the default, halved until their activations fit into `room`; reference attention stores its
+    scores, so a long context asks for short steps."""
+    tokens = most
+    while tokens > 1 and _activations(need, tokens) > room:
+        tokens //= 2
+    return tokens
+
+
+def _activations(need: RankNeed, tokens: int) -> int:
+    """The dearest moment of a step: a layer worked in float32 with its scores, or the logits of all sequences."""
+    layer = forward_peak(need, tokens, inner_bytes=4) + score_bytes(need, tokens, need.workload.context)
+    return max(layer, logits_peak(need, need.sequences, _LOGIT_BYTES))

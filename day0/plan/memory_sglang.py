@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from day0.plan.activations import forward_peak, logits_peak
 from day0.plan.cluster import GIB, Cluster
-from day0.plan.layout import Layout, LayoutRequest, Violation, routed_experts
+from day0.plan.layout import Layout, LayoutRequest, Violation, mixers, routed_experts
 from day0.plan.layout_choices import divisors, expert_pool, fill, stage_layouts, whole_products
 from day0.plan.memory import Budget, Capacity, RankNeed, Settings, element_size
 from day0.plan.memory_vllm import absorbed_elements
 from day0.plan.weights import Cuts
-from day0.profile.profile import ArchitectureProfile
+from day0.profile.profile import ArchitectureProfile, LatentAttention
 
 DEFAULT_CHUNK = 8192
 DEFAULT_NUM_SEQS = 256
@@ -123,6 +123,8 @@ class SglangAccounting:
         reserve = 512 + 1.5 * chunk + 2 * graph_batch + 1024 * layout.tp * layout.pp / 8
         if layout.tp > layout.attention_tp:
             reserve += 3 * graph_batch * layout.dp
+        if any(isinstance(mixer, LatentAttention) for mixer in mixers(need.profile)):
+            reserve += 1536
         nbytes = reserve * _MIB
         if need.gpu.memory_bytes > _BIG_CARD:
             nbytes = max(nbytes, _LEAST_RESERVE)

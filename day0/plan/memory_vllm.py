@@ -20,6 +20,10 @@ DEFAULT_FRACTION = 0.9
 DEFAULT_BATCHED_TOKENS = 8192
 DEFAULT_NUM_SEQS = 256
 _BLOCK_TOKENS = 16
+_LATENT_BLOCK_TOKENS = 128
+"""Alignment of a latent layer's block in hybrid models, which the decoding kernels ask for."""
+_STATE_BLOCKS = 2
+"""State pages per group that a request may hold with prefix caching on: the running state and the last aligned one."""
 _NON_TORCH = int(0.13 * GIB)
 _COMMUNICATORS = int(0.41 * GIB)
 _GRAPHS = GIB
@@ -94,7 +98,9 @@ class VllmAccounting:
         comm = _COMMUNICATORS if need.layout.ranks > 1 else 0
         counted = _NON_TORCH + (_GRAPHS if self.counts_graphs else 0)
         pool = max(0, int(need.gpu.memory_bytes * fraction) - weights - activations - comm - counted)
-        capacity, block_bytes = blocks_of(need.cache, pool, need.workload.context, tokens)
+        latent = any(isinstance(layer.mixer, LatentAttention) for layer in need.layers)
+        align = _LATENT_BLOCK_TOKENS if latent else _BLOCK_TOKENS
+        capacity, block_bytes = blocks_of(need.cache, pool, need.workload.context, tokens, align)
         held = capacity.blocks if capacity.blocks is not None else capacity.slots or 0
         fixed = need.sequences * (capacity.fixed_blocks if capacity.blocks is not None else 1)
         state = min(held, fixed) * block_bytes
@@ -120,13 +126,13 @@ class VllmAccounting:
         return numbers >= [0, 21]
 
 
-def blocks_of(cache: RankCache, pool: int, context: int, chunk: int) -> tuple[Capacity, int]:
+def blocks_of(cache: RankCache, pool: int, context: int, chunk: int, align: int) -> tuple[Capacity, int]:
     """Blocks that `pool` bytes make, and the bytes of one.
 
-    One page size serves every layer. With state, the attention block grows until its page holds one layer's state;
-    layers are grouped by kind into groups as large as the smallest kind, and a block is a page for each layer of a
-    group. A sequence then takes one block per group of state layers, and per group of attention layers one for each
-    `block_tokens`.
+    One page size serves every layer. With state, the attention block grows in steps of `align` tokens until its page
+    holds one layer's state; layers are grouped by kind into groups as large as the smallest kind, and a block is a
+    page for each layer of a group. A sequence then takes two blocks per group of state layers, and per group of
+    attention layers one for each `block_tokens`.
     """
     full = [layer for layer in cache.layers if layer.token_bytes and layer.window is None]
     windowed = [layer for layer in cache.layers if layer.token_bytes and layer.window is not None]
@@ -134,19 +140,19 @@ def blocks_of(cache: RankCache, pool: int, context: int, chunk: int) -> tuple[Ca
     if not full and not windowed:
         if not states:
             return Capacity(None, _BLOCK_TOKENS), 0
-        return Capacity(None, _BLOCK_TOKENS, slots=pool // cache.state_bytes), cache.state_bytes
+        held = pool // (_STATE_BLOCKS * cache.state_bytes)
+        return Capacity(None, _BLOCK_TOKENS, slots=held), _STATE_BLOCKS * cache.state_bytes
     if not windowed and not states:
         block_bytes = _BLOCK_TOKENS * cache.token_bytes
         return Capacity(pool // block_bytes, _BLOCK_TOKENS * cache.cp), block_bytes
     token_bytes = max(layer.token_bytes for layer in (*full, *windowed))
     largest = max((layer.state_bytes for layer in states), default=0)
-    # the fewest tokens, in whole small blocks, whose page is as large as one layer's state
-    block_tokens = max(1, -(-largest // (token_bytes * _BLOCK_TOKENS))) * _BLOCK_TOKENS
+    # the fewest steps whose page is as large as one layer's state; without state there is nothing to grow for
+    block_tokens = -(-largest // (token_bytes * align)) * align if largest else _BLOCK_TOKENS
     group = _group_size([len(kind) for kind in (full, windowed, states) if kind])
     block_bytes = block_tokens * token_bytes * group
-    fixed = -(-len(states) // group) + -(-len(windowed) // group) * _window_blocks(
-        windowed, context, chunk, block_tokens
-    )
+    fixed = _STATE_BLOCKS * -(-len(states) // group)
+    fixed += -(-len(windowed) // group) * _window_blocks(windowed, context, chunk, block_tokens)
     groups = -(-len(full) // group)
     return Capacity(pool // block_bytes, block_tokens * cache.cp, fixed, groups=groups), block_bytes
 

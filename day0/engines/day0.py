@@ -1,0 +1,28 @@
+"""day0's own runtime: one process on one device, so one command line or none."""
+
+from __future__ import annotations
+
+from day0.engines.launch import Flag, Launch, LaunchRequest, command_lines
+
+
+def _setting(request: LaunchRequest, name: str) -> int | float | None:
+    return getattr(request.plan.settings, name) if request.plan.settings else None
+
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("--kv-dtype", lambda r, _: None if r.workload.kv_dtype == "auto" else r.workload.kv_dtype),
+    Flag("--max-model-len", lambda r, _: r.workload.context),
+    Flag("--max-num-seqs", lambda r, _: _setting(r, "max_num_seqs")),
+    Flag("--max-num-batched-tokens", lambda r, _: _setting(r, "max_batched_tokens")),
+    Flag("--mem-fraction", lambda r, _: _setting(r, "mem_fraction")),
+    Flag("--host", lambda r, _: r.host),
+    Flag("--port", lambda r, _: r.port),
+)
+
+
+def launch(request: LaunchRequest) -> Launch:
+    if request.plan.layout.ranks > 1:
+        return Launch((), notes=("day0's runtime starts one process on one device today",))
+    model = request.model if request.revision is None else f"{request.model}@{request.revision}"
+    argv, _ = command_lines(FLAGS, request, ("day0", "serve", model))
+    return Launch(argv, port=request.port)

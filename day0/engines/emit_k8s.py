@@ -1,0 +1,99 @@
+"""Kubernetes manifests: a Deployment on one node, a LeaderWorkerSet over several, and a Service before either."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from day0.engines.launch import NODE_RANK, Launch, LaunchRequest
+from day0.engines.shell import shell_line
+from day0.source.data_files import dump_yaml
+
+_GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
+_START_SECONDS = 3600
+"""How long loading may take before the pod is started again."""
+
+
+def manifests(request: LaunchRequest, launch: Launch) -> str:
+    """The workload and its Service, as two YAML documents."""
+    name = resource_name(request.model)
+    workload = _deployment(name, request, launch) if request.nodes == 1 else _leader_worker_set(name, request, launch)
+    return "---\n".join(dump_yaml(document) for document in (workload, _service(name, launch, request.nodes)))
+
+
+def resource_name(model: str) -> str:
+    """A DNS label made of the model's last name part."""
+    label = re.sub(r"[^a-z0-9-]+", "-", model.rstrip("/").split("/")[-1].lower()).strip("-")
+    return label[:50].rstrip("-") or "model"
+
+
+def _deployment(name: str, request: LaunchRequest, launch: Launch) -> dict[str, Any]:
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "replicas": 1,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": _pod(request, launch, launch.argv[0], serves=True)},
+        },
+    }
+
+
+def _leader_worker_set(name: str, request: LaunchRequest, launch: Launch) -> dict[str, Any]:
+    assert launch.worker is not None
+    leader = {"app": name, "role": "leader"}
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 1,
+            "leaderWorkerTemplate": {
+                "size": request.nodes,
+                "restartPolicy": "RecreateGroupOnPodRestart",
+                "leaderTemplate": {
+                    "metadata": {"labels": leader},
+                    "spec": _pod(request, launch, launch.argv[0], serves=True),
+                },
+                "workerTemplate": {"spec": _pod(request, launch, launch.worker, serves=False)},
+            },
+        },
+    }
+
+
+def _pod(request: LaunchRequest, launch: Launch, argv: tuple[str, ...], *, serves: bool) -> dict[str, Any]:
+    gpus = min(request.cluster.gpus_per_node, request.plan.layout.ranks)
+    resource = _GPU_RESOURCES.get(request.cluster.gpu.vendor, "nvidia.com/gpu")
+    variables = ""
+    if request.nodes > 1:
+        variables = f'HEAD_ADDRESS="$LWS_LEADER_ADDRESS" {NODE_RANK}="$LWS_WORKER_INDEX"\n'
+    container: dict[str, Any] = {
+        "name": "engine",
+        "image": launch.image,
+        "command": ["/bin/sh", "-c", f"{variables}exec {shell_line(argv)}"],
+        "env": [{"name": name, "value": value} for name, value in launch.env.items()],
+        "resources": {"limits": {resource: gpus}},
+        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+    }
+    if serves:
+        health = {"httpGet": {"path": "/health", "port": launch.port}}
+        container["ports"] = [{"containerPort": launch.port}]
+        container["startupProbe"] = {**health, "periodSeconds": 10, "failureThreshold": _START_SECONDS // 10}
+        container["readinessProbe"] = {**health, "periodSeconds": 10}
+    return {
+        "containers": [container],
+        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "32Gi"}}],
+    }
+
+
+def _service(name: str, launch: Launch, nodes: int) -> dict[str, Any]:
+    selector = {"app": name, "role": "leader"} if nodes > 1 else {"app": name}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": f"{name}-http"},
+        "spec": {"selector": selector, "ports": [{"name": "http", "port": launch.port, "targetPort": launch.port}]},
+    }

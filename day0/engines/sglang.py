@@ -1,0 +1,75 @@
+"""SGLang: the command lines and environment of a plan. Flag names as of SGLang 0.5.23, older ones where they differ."""
+
+from __future__ import annotations
+
+from day0.engines.launch import HEAD, Flag, Launch, LaunchRequest, command_lines, stage_partition, version_numbers
+
+INIT_PORT = 20000
+DEFAULT_IMAGE = "lmsysorg/sglang:latest"
+
+_KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "bf16": "bf16", "bfloat16": "bf16"}
+
+
+def _dp_attention(request: LaunchRequest) -> bool:
+    return request.plan.layout.dp > 1 and request.plan.layout.tp > request.plan.layout.attention_tp
+
+
+def _replicas(request: LaunchRequest) -> bool:
+    return request.plan.layout.dp > 1 and not _dp_attention(request)
+
+
+def _is_older(request: LaunchRequest) -> bool:
+    """Before 0.5.23 DP attention is `--dp-size N --enable-dp-attention`; from there on it has a size of its own."""
+    if request.engine_version is None:
+        return False
+    return version_numbers(request.engine_version) < (0, 5, 23)
+
+
+def _settings(request: LaunchRequest, name: str) -> int | float | None:
+    return getattr(request.plan.settings, name) if request.plan.settings else None
+
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("--revision", lambda r, _: r.revision),
+    Flag("--tp-size", lambda r, _: r.plan.layout.tp),
+    Flag("--pp-size", lambda r, _: r.plan.layout.pp if r.plan.layout.pp > 1 else None),
+    Flag("--attn-dp-size", lambda r, _: r.plan.layout.dp if _dp_attention(r) and not _is_older(r) else None),
+    Flag("--dp-size", lambda r, _: r.plan.layout.dp if _replicas(r) or (_dp_attention(r) and _is_older(r)) else None),
+    Flag("--enable-dp-attention", lambda r, _: _dp_attention(r) and _is_older(r)),
+    Flag("--ep-size", lambda r, _: r.plan.layout.ep if r.plan.layout.ep > 1 else None),
+    Flag("--dcp-size", lambda r, _: r.plan.layout.cp if r.plan.layout.cp > 1 else None),
+    Flag("--context-length", lambda r, _: r.workload.context),
+    Flag("--max-running-requests", lambda r, _: _running(r)),
+    Flag("--chunked-prefill-size", lambda r, _: _settings(r, "max_batched_tokens")),
+    Flag("--mem-fraction-static", lambda r, _: _settings(r, "mem_fraction")),
+    Flag("--max-mamba-cache-size", lambda r, _: _settings(r, "state_slots")),
+    Flag("--kv-cache-dtype", lambda r, _: _KV_DTYPES.get(r.workload.kv_dtype)),
+    Flag("--nnodes", lambda r, _: r.nodes if r.nodes > 1 else None),
+    Flag("--node-rank", lambda r, node: node.times(1) if r.nodes > 1 else None),
+    Flag("--dist-init-addr", lambda r, _: f"{HEAD}:{INIT_PORT}" if r.nodes > 1 else None),
+    Flag("--host", lambda r, node: r.host if node.is_head else None),
+    Flag("--port", lambda r, node: r.port if node.is_head else None),
+)
+
+
+def _running(request: LaunchRequest) -> int | None:
+    """SGLang counts running requests over all replicas of one server where attention is data-parallel."""
+    each = _settings(request, "max_num_seqs")
+    if each is None:
+        return None
+    return int(each) * (request.plan.layout.dp if _dp_attention(request) else 1)
+
+
+def launch(request: LaunchRequest) -> Launch:
+    """One `sglang.launch_server` per node; the environment tells SGLang which layers each stage gets."""
+    layout = request.plan.layout
+    env = dict(request.facts.env)
+    if partition := stage_partition(request.plan):
+        env["SGLANG_PP_LAYER_PARTITION"] = partition
+    image = request.facts.image or DEFAULT_IMAGE
+    if _replicas(request) and request.nodes > 1:
+        reason = f"{layout.dp} whole replicas over {request.nodes} nodes are {layout.dp} servers behind a router"
+        return Launch((), env, image=image, port=request.port, notes=(reason,))
+    command = ("python3", "-m", "sglang.launch_server", "--model-path", request.model)
+    argv, worker = command_lines(FLAGS, request, command)
+    return Launch(argv, env, worker, image, request.port, request.facts.notes)

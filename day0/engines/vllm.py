@@ -1,0 +1,72 @@
+"""vLLM: the command lines and environment of a plan. Flag names as of vLLM 0.32."""
+
+from __future__ import annotations
+
+from day0.engines.launch import HEAD, Flag, Launch, LaunchRequest, command_lines, stage_partition
+
+RPC_PORT = 13345
+DEFAULT_IMAGE = "vllm/vllm-openai:latest"
+
+_KV_DTYPES = {"fp8": "fp8", "fp8_e4m3": "fp8_e4m3", "bf16": "bfloat16", "bfloat16": "bfloat16"}
+
+
+def _spans_by_replicas(request: LaunchRequest) -> bool:
+    """Several nodes, each with whole replicas: nodes join as data-parallel ranks, else as ranks of one engine."""
+    return request.nodes > 1 and request.plan.layout.dp > 1
+
+
+def _local_replicas(request: LaunchRequest) -> int:
+    return request.plan.layout.dp // request.nodes
+
+
+def _settings(request: LaunchRequest, name: str) -> int | float | None:
+    return getattr(request.plan.settings, name) if request.plan.settings else None
+
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("--revision", lambda r, _: r.revision),
+    Flag("--tensor-parallel-size", lambda r, _: r.plan.layout.tp),
+    Flag("--pipeline-parallel-size", lambda r, _: r.plan.layout.pp if r.plan.layout.pp > 1 else None),
+    Flag("--data-parallel-size", lambda r, _: r.plan.layout.dp if r.plan.layout.dp > 1 else None),
+    Flag("--data-parallel-size-local", lambda r, _: _local_replicas(r) if _spans_by_replicas(r) else None),
+    Flag(
+        "--data-parallel-start-rank",
+        lambda r, node: node.times(_local_replicas(r)) if _spans_by_replicas(r) and not node.is_head else None,
+    ),
+    Flag("--data-parallel-address", lambda r, _: HEAD if _spans_by_replicas(r) else None),
+    Flag("--data-parallel-rpc-port", lambda r, _: RPC_PORT if _spans_by_replicas(r) else None),
+    Flag("--enable-expert-parallel", lambda r, _: r.plan.layout.ep > 1),
+    Flag("--decode-context-parallel-size", lambda r, _: r.plan.layout.cp if r.plan.layout.cp > 1 else None),
+    Flag("--max-model-len", lambda r, _: r.workload.context),
+    Flag("--max-num-seqs", lambda r, _: _settings(r, "max_num_seqs")),
+    Flag("--max-num-batched-tokens", lambda r, _: _settings(r, "max_batched_tokens")),
+    Flag("--gpu-memory-utilization", lambda r, _: _settings(r, "mem_fraction")),
+    Flag("--kv-cache-dtype", lambda r, _: _KV_DTYPES.get(r.workload.kv_dtype)),
+    Flag("--nnodes", lambda r, _: r.nodes if r.nodes > 1 and not _spans_by_replicas(r) else None),
+    Flag("--node-rank", lambda r, node: node.times(1) if r.nodes > 1 and not _spans_by_replicas(r) else None),
+    Flag("--master-addr", lambda r, _: HEAD if r.nodes > 1 and not _spans_by_replicas(r) else None),
+    Flag("--headless", lambda _, node: not node.is_head),
+    Flag("--host", lambda r, node: r.host if node.is_head else None),
+    Flag("--port", lambda r, node: r.port if node.is_head else None),
+)
+
+
+def launch(request: LaunchRequest) -> Launch:
+    """One `vllm serve` per node; the environment tells vLLM which layers each stage gets."""
+    layout = request.plan.layout
+    env = dict(request.facts.env)
+    if partition := stage_partition(request.plan):
+        env["VLLM_PP_LAYER_PARTITION"] = partition
+    image = request.facts.image or DEFAULT_IMAGE
+    if _spans_by_replicas(request) and (layout.dp % request.nodes or layout.attention_tp * layout.pp > _node(request)):
+        reason = (
+            f"{layout.dp} replicas of {layout.attention_tp * layout.pp} ranks do not fill {request.nodes} nodes of "
+            f"{_node(request)} evenly: start them through Ray (--data-parallel-backend ray)"
+        )
+        return Launch((), env, image=image, port=request.port, notes=(reason,))
+    argv, worker = command_lines(FLAGS, request, ("vllm", "serve", request.model))
+    return Launch(argv, env, worker, image, request.port, request.facts.notes)
+
+
+def _node(request: LaunchRequest) -> int:
+    return request.cluster.gpus_per_node
