@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from huggingface_hub import HfApi, constants, get_session, hf_hub_download, hf_hub_url, snapshot_download
+from huggingface_hub import HfApi, ModelInfo, constants, get_session, hf_hub_download, hf_hub_url, snapshot_download
 from huggingface_hub.errors import (
     EntryNotFoundError,
     FileMetadataError,
@@ -91,14 +91,19 @@ class Hub:
         return Path(folder)
 
     def _read_online(self, repo_id: str, revision: str | None) -> ModelFiles:
-        commit, names = self._look_up(repo_id, revision)
+        info = self._model_info(repo_id, revision)
+        commit = info.sha or ""
+        names = tuple(sorted(sibling.rfilename for sibling in info.siblings or ()))
         where = f"{repo_id}@{commit[:12]}"
         if CONFIG_NAME not in names:
             raise no_config(where, names)
-        wanted = [name for name in (CONFIG_NAME, INDEX_NAME, *EXTRA_NAMES) if name in names]
+        # By its branch or tag, so that the cache knows offline what that name meant; the rest goes by the commit.
+        folder = self._download(repo_id, revision, CONFIG_NAME).parent
+        if folder.name != commit:
+            raise EnvironmentFault("changed on the hub while it was read", where=where, hint="run the command again")
         with ThreadPoolExecutor(_READERS) as pool:
-            paths = list(pool.map(partial(self._download, repo_id, commit), wanted))
-        folder = paths[0].parent
+            wanted = [name for name in (INDEX_NAME, *EXTRA_NAMES) if name in names]
+            list(pool.map(partial(self._download, repo_id, commit), wanted))
         small = read_small_files(folder, names)
         read_headers = partial(self._read_headers, repo_id, commit, folder)
         checkpoint = read_checkpoint(small.index, names, read_headers, where=where)
@@ -130,22 +135,18 @@ class Hub:
             small, checkpoint, model_id=repo_id, revision=folder.name, source="hub", folder=folder, names=names
         )
 
-    def _look_up(self, repo_id: str, revision: str | None) -> tuple[str, tuple[str, ...]]:
-        """The commit that `revision` means now, and the names of its files."""
+    def _model_info(self, repo_id: str, revision: str | None) -> ModelInfo:
         api = HfApi(endpoint=self.endpoint, token=self.token)
         try:
-            info = api.model_info(repo_id, revision=revision, timeout=_TIMEOUT_SECONDS)
+            return api.model_info(repo_id, revision=revision, timeout=_TIMEOUT_SECONDS)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             if isinstance(error, (HFValidationError, HfHubHTTPError)):
                 raise
             raise _not_a_hub(self.address) from error  # an answer, but not the hub's JSON
-        if not info.sha:
-            raise _not_a_hub(self.address)
-        return info.sha, tuple(sorted(sibling.rfilename for sibling in info.siblings or ()))
 
-    def _download(self, repo_id: str, commit: str, name: str) -> Path:
+    def _download(self, repo_id: str, revision: str | None, name: str) -> Path:
         path = hf_hub_download(
-            repo_id, name, revision=commit, cache_dir=self.cache_dir, endpoint=self.endpoint, token=self.token
+            repo_id, name, revision=revision, cache_dir=self.cache_dir, endpoint=self.endpoint, token=self.token
         )
         return Path(path)
 
