@@ -10,6 +10,7 @@ import shlex
 import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 import day0
 
@@ -42,7 +43,7 @@ def write_crash_report(error: BaseException, arguments: Sequence[str]) -> str | 
 def redact(text: str, arguments: Sequence[str], environment: Mapping[str, str]) -> str:
     """`text` without keys, tokens and passwords that the command line or the environment gave."""
     secrets = {value for name, value in environment.items() if _SECRET_VARIABLE.search(name) and len(value) >= 8}
-    for option, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for option, following in zip_longest(arguments, arguments[1:], fillvalue=""):
         name, given, value = option.partition("=")
         if _SECRET_OPTION.fullmatch(name):
             secrets.add(value if given else following)
