@@ -40,7 +40,9 @@ class ConfigReader:
         self._read.add(self.prefix + key)
         return self.values.get(key) is not None
 
-    def integer(self, key: str, default: int | _Required = REQUIRED, *, minimum: int = 1) -> int:
+    def integer(
+        self, key: str, default: int | _Required = REQUIRED, *, minimum: int = 1, maximum: int | None = None
+    ) -> int:
         value = self._take(key, default)
         # JSON has one number type: 4096.0 is the integer 4096, true is not an integer.
         if isinstance(value, float) and value.is_integer():
@@ -49,6 +51,8 @@ class ConfigReader:
             raise self._wrong(key, "an integer", value)
         if value < minimum:
             raise InputError(f"must be at least {minimum}, got {value}", where=self.where(key))
+        if maximum is not None and value > maximum:
+            raise InputError(f"must be at most {maximum}, got {value}", where=self.where(key))
         return value
 
     def optional_integer(self, key: str, *, minimum: int = 1) -> int | None:
@@ -58,9 +62,13 @@ class ConfigReader:
         value = self._take(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._wrong(key, "a number", value)
-        if not math.isfinite(value):
-            raise InputError(f"must be finite, got {value}", where=self.where(key))
-        return float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # an integer that no float can hold
+            number = math.inf
+        if not math.isfinite(number):
+            raise InputError(f"must be finite, got {number}", where=self.where(key))
+        return number
 
     def optional_number(self, key: str) -> float | None:
         return self.number(key) if self.has(key) else None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+from day0.errors import InputError
 from day0.profile.profile import (
     ArchitectureProfile,
     AttentionResidual,
@@ -174,6 +175,12 @@ def _expert_matrix(
     if packed is None:
         yield Draft(f"{path}.weight", shape, group, axis, shape[axis], experts=experts)
         return
+    if columns % packed.group_size:
+        raise InputError(
+            f"rows of {columns} values do not split into groups of {packed.group_size} ({packed.format})",
+            where=path,
+            hint="the widths of the routed experts and the quantisation section contradict each other",
+        )
     # The expert's inner width is cut, and down's groups run along it: a cut must fall between groups.
     units = shape[axis] // packed.group_size
     yield Draft(f"{path}.packed", (rows, columns // 2), group, axis, units, rows * columns, "U8", experts)

@@ -16,6 +16,9 @@ from day0.source.model_files import ModelFiles
 
 _DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64"}
 
+MAX_LAYERS = 4096
+"""A config is a stranger's text: a number of layers beyond this is refused before anything is made for each."""
+
 
 def read_profile(files: ModelFiles) -> ArchitectureProfile:
     """The profile of a published model.
@@ -41,7 +44,7 @@ def _read_family(
     residual = family.read_residual(text)
     layers = tuple(
         LayerSpec(index, family.read_mixer(text, index), family.read_feed_forward(text, index), residual)
-        for index in range(text.integer("num_hidden_layers"))
+        for index in range(text.integer("num_hidden_layers", maximum=MAX_LAYERS))
     )
     quantization, findings = read_quantization(top, text, family.quantized, files.extras)
     vision = family.read_vision(top)

@@ -23,6 +23,9 @@ _ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "situ": "situ",
 }
+MAX_EXPERTS = 1 << 16
+"""More experts a layer than this are refused, as `read.MAX_LAYERS` refuses layers."""
+
 _SCORINGS: Mapping[str, Scoring] = {"softmax": "softmax", "sigmoid": "sigmoid"}
 
 
@@ -49,7 +52,7 @@ def read_mixtral_experts(reader: ConfigReader, index: int) -> RoutedExperts:
     """Mixtral: softmax over the chosen experts, which equals softmax over all followed by renormalisation."""
     del index
     router = RouterSpec(
-        num_experts=reader.integer("num_local_experts"),
+        num_experts=reader.integer("num_local_experts", maximum=MAX_EXPERTS),
         top_k=reader.integer("num_experts_per_tok"),
         scoring="softmax",
         renormalize=True,
@@ -65,7 +68,7 @@ def read_qwen_moe(reader: ConfigReader, index: int) -> FeedForward:
     # Read for every layer, so that a config's use of its keys does not depend on which layers are dense.
     dense_width = reader.integer("intermediate_size")
     router = RouterSpec(
-        num_experts=reader.integer("num_experts"),
+        num_experts=reader.integer("num_experts", maximum=MAX_EXPERTS),
         top_k=reader.integer("num_experts_per_tok"),
         scoring="softmax",
         renormalize=reader.flag("norm_topk_prob", False),
@@ -101,7 +104,7 @@ def _read_kimi_router(reader: ConfigReader) -> RouterSpec:
     groups = reader.integer("num_expert_group", 1)
     grouped = reader.flag("use_grouped_topk", groups > 1)
     return RouterSpec(
-        num_experts=reader.integer("num_experts"),
+        num_experts=reader.integer("num_experts", maximum=MAX_EXPERTS),
         top_k=reader.integer("num_experts_per_token"),
         scoring=reader.choice("moe_router_activation_func", _SCORINGS, "sigmoid"),
         renormalize=reader.flag("moe_renormalize", True),

@@ -2,74 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from day0.errors import InputError
 from day0.profile.config_reader import ConfigReader
 from day0.profile.profile import GroupedQueryAttention, KimiDeltaAttention, LatentAttention, Mixer
 from day0.profile.read_positions import read_rope
 
+WindowKeys = Literal["none", "plain", "switched", "layered"]
+
 LATENT_NORM_EPS = 1e-6
 """Epsilon of the norms on MLA's low-rank latents: the reference code of DeepSeek and Kimi passes no config value."""
 
 
-def read_gqa(
-    reader: ConfigReader,
-    index: int,
-    *,
-    qk_norm: bool = False,
-    theta: float = 10000.0,
-    head_dim: int | None = None,
-    bias_default: bool | None = False,
-    o_bias_follows: bool = True,
-) -> GroupedQueryAttention:
-    """Grouped-query attention. `bias_default` None means that the family has no bias and no key for it.
+@dataclass(frozen=True, slots=True)
+class GqaDefaults:
+    """What a family's grouped-query attention is where its config is silent, as transformers' config classes have it.
 
-    `head_dim` is the family's default width where it is not hidden_size / num_attention_heads.
+    `kv_heads` and `head_dim` None follow from the other sizes. `bias` False means that the key `attention_bias` is
+    read, None that the family has no bias and no such key. `window` says which keys switch the sliding window.
     """
+
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    theta: float = 10000.0
+    bias: bool | None = False
+    qk_norm: bool = False
+    window: WindowKeys = "none"
+
+
+def read_gqa(reader: ConfigReader, index: int, *, defaults: GqaDefaults) -> GroupedQueryAttention:
+    """Grouped-query attention of layer `index`."""
     hidden = reader.integer("hidden_size")
     heads = reader.integer("num_attention_heads")
-    kv_heads = reader.integer("num_key_value_heads", heads)
+    # An explicit null means as many as heads, whatever the family's default is.
+    silent = "num_key_value_heads" not in reader.values
+    kv_heads = reader.integer("num_key_value_heads", (defaults.kv_heads if silent else None) or heads)
     if heads % kv_heads:
         raise InputError(
             f"{heads} attention heads cannot share {kv_heads} key/value heads",
             where=reader.where("num_key_value_heads"),
         )
-    width = reader.integer("head_dim", head_dim or hidden // heads)
-    bias = reader.flag("attention_bias", bias_default) if bias_default is not None else False
+    width = reader.integer("head_dim", defaults.head_dim or hidden // heads)
+    bias = reader.flag("attention_bias", defaults.bias) if defaults.bias is not None else False
     return GroupedQueryAttention(
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=width,
-        rope=read_rope(reader, width, theta=theta),
+        rope=read_rope(reader, width, theta=defaults.theta),
         scale=width**-0.5,
-        qk_norm=qk_norm,
+        qk_norm=defaults.qk_norm,
         qkv_bias=bias,
-        o_bias=bias and o_bias_follows,
-        window=_read_window(reader, index),
+        o_bias=bias,
+        window=_WINDOWS[defaults.window](reader, index),
     )
 
 
-def _read_window(reader: ConfigReader, index: int) -> int | None:
-    """The sliding window of layer `index`, from `layer_types` where given, else from the Qwen/Mistral switches."""
-    window = reader.optional_integer("sliding_window")
-    if reader.has("layer_types"):
-        kinds = reader.words("layer_types")
-        layers = reader.integer("num_hidden_layers")
-        if len(kinds) != layers:
-            raise InputError(f"{len(kinds)} entries for {layers} layers", where=reader.where("layer_types"))
-        reader.ignore("use_sliding_window", "max_window_layers")
-        known = {"full_attention": None, "sliding_attention": window}
-        if kinds[index] not in known:
-            raise InputError(f"layer kind {kinds[index]!r} is not known here", where=reader.where("layer_types"))
-        if kinds[index] == "sliding_attention" and window is None:
-            raise InputError("layers slide but no window is given", where=reader.where("sliding_window"))
-        return known[kinds[index]]
-    if "use_sliding_window" not in reader.values:
-        return window
+def _no_window(reader: ConfigReader, index: int) -> None:
+    """The family has no sliding window: a key for one has no effect and is reported as unused."""
+    del reader, index
+
+
+def _plain_window(reader: ConfigReader, index: int) -> int | None:
+    """`sliding_window` holds for every layer (Mixtral)."""
+    del index
+    return reader.optional_integer("sliding_window")
+
+
+def _switched_window(reader: ConfigReader, index: int) -> int | None:
+    """The same behind the switch `use_sliding_window` (Qwen3-MoE, which does not heed max_window_layers)."""
+    reader.ignore("sliding_window", "max_window_layers")
+    del index
+    return reader.integer("sliding_window", 4096) if reader.flag("use_sliding_window", False) else None
+
+
+def _layered_window(reader: ConfigReader, index: int) -> int | None:
+    """Behind that switch and by layer: as `layer_types` says, else from layer `max_window_layers` on (Qwen3)."""
+    reader.ignore("sliding_window", "max_window_layers")
     slides = reader.flag("use_sliding_window", False)
-    first = reader.integer("max_window_layers", 0, minimum=0)
-    return window if slides and index >= first else None
+    if not reader.has("layer_types"):
+        if not slides:
+            return None
+        window = reader.integer("sliding_window", 4096)
+        return window if index >= reader.integer("max_window_layers", 28, minimum=0) else None
+    kinds, layers = reader.words("layer_types"), reader.integer("num_hidden_layers")
+    if len(kinds) != layers:
+        raise InputError(f"{len(kinds)} entries for {layers} layers", where=reader.where("layer_types"))
+    if kinds[index] not in ("full_attention", "sliding_attention"):
+        raise InputError(f"layer kind {kinds[index]!r} is not known here", where=reader.where("layer_types"))
+    if kinds[index] == "full_attention":
+        return None
+    if not slides:
+        raise InputError("layers slide but use_sliding_window is off", where=reader.where("layer_types"))
+    return reader.integer("sliding_window", 4096)
+
+
+_WINDOWS: Mapping[WindowKeys, Callable[[ConfigReader, int], int | None]] = {
+    "none": _no_window,
+    "plain": _plain_window,
+    "switched": _switched_window,
+    "layered": _layered_window,
+}
 
 
 def read_mla(reader: ConfigReader, *, nope: bool, output_gate: bool) -> LatentAttention:

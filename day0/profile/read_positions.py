@@ -21,6 +21,7 @@ _PARAMETERS = {
     ),
 }
 _OPTIONAL = {"beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor"}
+_MAY_BE_ZERO = {"mscale", "mscale_all_dim"}
 
 
 def read_rope(reader: ConfigReader, head_dim: int, layout: RopeLayout = "neox", theta: float = 10000.0) -> RopeSpec:
@@ -36,8 +37,14 @@ def read_rope(reader: ConfigReader, head_dim: int, layout: RopeLayout = "neox", 
         base = reader.number("rope_theta", theta)
     fraction_reader = section if section is not None and section.has("partial_rotary_factor") else reader
     fraction = fraction_reader.number("partial_rotary_factor", 1.0) if _says_partial(fraction_reader) else 1.0
+    dim = int(head_dim * fraction)
+    if base <= 0 or dim < 2 or dim % 2 or dim > head_dim:
+        raise InputError(
+            f"cannot rotate {dim} of {head_dim} channels with base {base:g}: pairs of channels and a positive base",
+            where=reader.where("head_dim" if base > 0 else "rope_theta"),
+        )
     scaling, parameters = _read_scaling(section)
-    return RopeSpec(base, int(head_dim * fraction), layout, scaling, parameters)
+    return RopeSpec(base, dim, layout, scaling, parameters)
 
 
 def _says_partial(reader: ConfigReader) -> bool:
@@ -58,5 +65,8 @@ def _read_scaling(section: ConfigReader | None) -> tuple[str, tuple[tuple[str, f
     parameters = []
     for parameter in _PARAMETERS[name]:
         if parameter not in _OPTIONAL or section.has(parameter):
-            parameters.append((parameter, section.number(parameter)))
+            value = section.number(parameter)
+            if value < 0 or (value == 0 and parameter not in _MAY_BE_ZERO):
+                raise InputError(f"must be positive, got {value:g}", where=section.where(parameter))
+            parameters.append((parameter, value))
     return ("none" if name == "default" else name), tuple(sorted(parameters))

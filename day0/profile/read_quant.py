@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from day0.errors import Finding
+from day0.errors import Finding, InputError
 from day0.profile.config_reader import ConfigReader
 from day0.profile.profile import QuantizationSpec
+
+MX_GROUP = 32
+"""Values under one scale in every MX format (OCP MX 1.0)."""
 
 
 def read_quantization(
@@ -23,8 +26,9 @@ def read_quantization(
     section.ignore_all()
     method = str(section.values.get("quant_method", "unknown"))
     packing = str(section.values.get("format", ""))
-    if method == "compressed-tensors" and packing == "mxfp4-pack-quantized":
-        return QuantizationSpec(method, "mxfp4", _group_size(section), targets), ()
+    if method == "compressed-tensors" and packing == "mxfp4-pack-quantized" and targets:
+        _check_group_size(section)
+        return QuantizationSpec(method, "mxfp4", MX_GROUP, targets), ()
     where = f"{section.file_name}: {section.prefix.rstrip('.')}"
     return None, (_not_read(where, method, packing),)
 
@@ -48,12 +52,14 @@ def _not_read(where: str, method: str, packing: str) -> Finding:
     )
 
 
-def _group_size(section: ConfigReader) -> int:
-    """The group size of the first config group; 32 by the MX specification (OCP MX v1.0) where none is written."""
+def _check_group_size(section: ConfigReader) -> None:
+    """Raise InputError where a config group states another group size than the format has."""
     groups = section.values.get("config_groups")
-    if isinstance(groups, dict):
-        for group in groups.values():
-            weights = group.get("weights") if isinstance(group, dict) else None
-            if isinstance(weights, dict) and isinstance(weights.get("group_size"), int):
-                return int(weights["group_size"])
-    return 32
+    for name, group in groups.items() if isinstance(groups, Mapping) else ():
+        weights = group.get("weights") if isinstance(group, Mapping) else None
+        size = weights.get("group_size", MX_GROUP) if isinstance(weights, Mapping) else MX_GROUP
+        if size != MX_GROUP:
+            raise InputError(
+                f"mxfp4 has groups of {MX_GROUP}, got {size!r}",
+                where=section.where(f"config_groups.{name}.weights.group_size"),
+            )

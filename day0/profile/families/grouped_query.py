@@ -7,7 +7,7 @@ from functools import partial
 from day0.profile.families.decoder_names import LLAMA_NAMES, experts
 from day0.profile.families.family import Family
 from day0.profile.read_feed_forward import read_dense, read_mixtral_experts, read_qwen_moe
-from day0.profile.read_mixers import read_gqa
+from day0.profile.read_mixers import GqaDefaults, read_gqa
 
 _TINY = {
     "hidden_size": 64,
@@ -24,7 +24,7 @@ LLAMA = Family(
     name="llama",
     model_types=("llama",),
     architectures=("LlamaForCausalLM",),
-    read_mixer=read_gqa,
+    read_mixer=partial(read_gqa, defaults=GqaDefaults()),
     read_feed_forward=partial(read_dense, bias_key="mlp_bias"),
     names=LLAMA_NAMES,
     tiny=_TINY | {"head_dim": 16},
@@ -34,7 +34,7 @@ QWEN3 = Family(
     name="qwen3",
     model_types=("qwen3",),
     architectures=("Qwen3ForCausalLM",),
-    read_mixer=partial(read_gqa, qk_norm=True, head_dim=128),
+    read_mixer=partial(read_gqa, defaults=GqaDefaults(kv_heads=32, head_dim=128, qk_norm=True, window="layered")),
     read_feed_forward=read_dense,
     names=LLAMA_NAMES,
     tiny=_TINY | {"head_dim": 32},
@@ -44,7 +44,7 @@ MIXTRAL = Family(
     name="mixtral",
     model_types=("mixtral",),
     architectures=("MixtralForCausalLM",),
-    read_mixer=partial(read_gqa, theta=1e6, bias_default=None),
+    read_mixer=partial(read_gqa, defaults=GqaDefaults(kv_heads=8, theta=1e6, bias=None, window="plain")),
     read_feed_forward=read_mixtral_experts,
     names={
         **LLAMA_NAMES,
@@ -59,7 +59,7 @@ QWEN3_MOE = Family(
     name="qwen3_moe",
     model_types=("qwen3_moe",),
     architectures=("Qwen3MoeForCausalLM",),
-    read_mixer=partial(read_gqa, qk_norm=True),
+    read_mixer=partial(read_gqa, defaults=GqaDefaults(kv_heads=4, qk_norm=True, window="switched")),
     read_feed_forward=read_qwen_moe,
     names={
         **LLAMA_NAMES,
