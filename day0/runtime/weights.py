@@ -18,6 +18,9 @@ from day0.source.model_files import ModelFiles, TensorHeader
 POISON_BYTE = 255
 """Fills packed parameters before loading: as an E8M0 scale it is NaN, so an unwritten expert shows."""
 
+PLAIN_FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+"""Stored dtypes whose numbers mean what they say; narrower ones need scales that a plain copy would lose."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
@@ -117,6 +120,7 @@ def _copy(read: _Read, stored: torch.Tensor, parameter: torch.Tensor, shard: str
         stored = stored[:live]
     if stored.shape != target.shape:
         raise InputError(f"has shape {list(stored.shape)}, the config asks for {list(target.shape)}", where=where)
-    if (stored.dtype == torch.uint8) != (target.dtype == torch.uint8):
+    packed = target.dtype == torch.uint8
+    if stored.dtype != torch.uint8 if packed else stored.dtype not in PLAIN_FLOATS:
         raise InputError(f"is stored as {stored.dtype}, expected {target.dtype}", where=where)
     target.copy_(stored)

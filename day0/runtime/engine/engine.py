@@ -156,9 +156,15 @@ class Engine:
 
     def generate(self, requests: Items[Request]) -> list[Completion]:
         """Run requests to their end, together; completions in the order of the requests."""
-        outputs: dict[str, list[TokenOutput]] = {request.id: [] for request in requests}
+        outputs: dict[str, list[TokenOutput]] = {}
         for request in requests:
-            self.add(request)
+            try:
+                self.add(request)
+            except (RequestRefused, QueueFull):
+                for added in outputs:
+                    self.abort(added)  # all or none: nothing of a refused call stays in the queue
+                raise
+            outputs[request.id] = []
         while any(request_id in self._sequences for request_id in outputs):
             for output in self.step():
                 if output.request_id in outputs:

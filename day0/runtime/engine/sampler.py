@@ -42,13 +42,13 @@ class Sampler:
         if params.temperature == 0.0:
             token = greedy if adjusted is logits else int(adjusted.argmax())
         else:
-            probabilities = torch.softmax(_cut(adjusted / params.temperature, params), dim=-1)
+            probabilities = torch.softmax(_cut(_tempered(adjusted, params.temperature), params), dim=-1)
             draw = torch.multinomial(probabilities.cpu(), 1, generator=self._generator(sequence))
             token = int(draw)
         if params.logprobs is None:
             return Sampled(token, None, ())
         logprobs = torch.log_softmax(logits, dim=-1)
-        values, ids = logprobs.topk(params.logprobs) if params.logprobs else (logprobs[:0], logprobs[:0])
+        values, ids = logprobs.topk(min(params.logprobs, len(logprobs)))
         top = tuple(TokenLogprob(int(i), float(v)) for i, v in zip(ids, values, strict=True))
         return Sampled(token, float(logprobs[token]), top)
 
@@ -78,6 +78,11 @@ def _penalised(logits: torch.Tensor, sequence: Sequence, params: SamplingParams)
         factor = params.repetition_penalty
         adjusted = torch.where(seen, torch.where(adjusted > 0, adjusted / factor, adjusted * factor), adjusted)
     return adjusted
+
+
+def _tempered(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Logits over the temperature, the best at 0, so that no temperature is too small: they overflow downwards only."""
+    return (logits - logits.max()) / max(temperature, torch.finfo(logits.dtype).tiny)
 
 
 def _cut(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:

@@ -103,10 +103,11 @@ class LatentBlock(nn.Module):
         self, context: LayerContext, q_latent: torch.Tensor, q_rope: torch.Tensor, cache: torch.Tensor
     ) -> None:
         """What the unabsorbed form would hold, for comparison with implementations that expand the latent."""
-        if len(context.batch.groups) != 1 or not context.wants("mixer.k_nope"):
+        wanted = any(context.wants(f"mixer.{name}") for name in ("k_nope", "v", "probs"))
+        if len(context.batch.groups) != 1 or not wanted:
             return
         spec, group = self.spec, context.batch.groups[0]
-        rows = cache[group.kv_slots]
+        rows = cache[group.kv_slots].to(q_latent.dtype)
         expanded = self.kv_b_proj(rows[0, :, : spec.kv_lora_rank])
         heads = expanded.unflatten(-1, (spec.num_heads, spec.qk_nope_head_dim + spec.v_head_dim))
         keys, values = heads.split((spec.qk_nope_head_dim, spec.v_head_dim), dim=-1)

@@ -121,6 +121,8 @@ def choose_operators(
     `verified` holds (operator, provider) pairs with evidence on this device. `forced` names providers by operator;
     one that is unknown or cannot run raises InputError.
     """
+    if unknown := sorted((forced or {}).keys() - KERNELS.keys()):
+        raise InputError(f"no operator is called {unknown[0]!r}", hint=f"known: {', '.join(KERNELS)}")
     chosen: dict[str, Kernel] = {}
     choices = []
     rejected: tuple[tuple[str, str], ...]
