@@ -22,7 +22,7 @@ FLAGS: tuple[Flag, ...] = (
 
 def launch(request: LaunchRequest) -> Launch:
     if request.plan.layout.ranks > 1:
-        return Launch((), notes=("day0's runtime starts one process on one device today",))
+        return Launch(())  # the plan's own notes say what is missing
     model = request.model if request.revision is None else f"{request.model}@{request.revision}"
     argv, _ = command_lines(FLAGS, request, ("day0", "serve", model))
     return Launch(argv, port=request.port)

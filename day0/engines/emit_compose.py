@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from day0.engines.launch import Launch, LaunchRequest
+from day0.engines.shell import is_open
 from day0.source.data_files import dump_yaml
 
 SHARED_MEMORY = "32gb"
@@ -21,7 +22,7 @@ def _service(request: LaunchRequest, launch: Launch, argv: tuple[str, ...]) -> d
     service: dict[str, Any] = {
         "image": launch.image,
         "entrypoint": [argv[0]],
-        "command": list(argv[1:]),
+        "command": [_literal(word) for word in argv[1:]],
         "network_mode": "host",
         "ipc": "host",
         "shm_size": SHARED_MEMORY,
@@ -29,9 +30,14 @@ def _service(request: LaunchRequest, launch: Launch, argv: tuple[str, ...]) -> d
         "volumes": ["${HF_HOME:-~/.cache/huggingface}:/root/.cache/huggingface"],
     }
     if launch.env:
-        service["environment"] = dict(launch.env)
+        service["environment"] = {name: _literal(value) for name, value in launch.env.items()}
     service.update(_devices(request))
     return service
+
+
+def _literal(word: str) -> str:
+    """Compose fills in variables in every string; only those of the launch are meant to be."""
+    return word if is_open(word) else word.replace("$", "$$")
 
 
 def _devices(request: LaunchRequest) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from day0.plan.memory_day0 import Day0Accounting
 from day0.plan.memory_sglang import SglangAccounting
 from day0.plan.memory_vllm import VllmAccounting
 from day0.plan.weights import Cuts
+from day0.plan.workload import Workload
 from day0.profile.profile import ArchitectureProfile
 
 
@@ -37,7 +38,7 @@ class Accounting(Protocol):
         """How the engine cuts weights under a layout."""
         ...
 
-    def check(self, profile: ArchitectureProfile, layout: Layout) -> tuple[Violation, ...]:
+    def check(self, profile: ArchitectureProfile, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
         """Rules of this engine besides those of `layout.RULES`."""
         ...
 

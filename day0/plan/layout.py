@@ -199,10 +199,12 @@ def _expert_slices(profile: ArchitectureProfile, spec: RoutedExperts, layout: La
         return
     grouped = f", which is {spec.width // group} {quant.format} groups of {group}," if quant and group > 1 else ""
     units = spec.width // group
+    whole = layout.ep * layout.expert_tp
+    instead = f", or whole experts: --ep {whole}" if spec.router.num_experts % whole == 0 else ""
     yield Violation(
         "expert-slices",
         f"expert width {spec.width}{grouped} cannot be cut into {layout.expert_tp} slices",
-        f"slices of {_degrees(max(layout.expert_tp, 8), units)}, or whole experts: --ep {layout.ep * layout.expert_tp}",
+        f"slices of {_degrees(max(layout.expert_tp, 8), units)}{instead}",
     )
 
 

@@ -12,6 +12,7 @@ from day0.plan.layout_choices import complete_plain, expert_pool, stage_layouts,
 from day0.plan.memory import Budget, Capacity, RankNeed, Settings, conversion_workspace
 from day0.plan.settings import EngineSettings
 from day0.plan.weights import Cuts
+from day0.plan.workload import Workload
 from day0.profile.profile import ArchitectureProfile
 
 _DEVICE_CONTEXT = GIB // 2
@@ -42,11 +43,14 @@ class Day0Accounting:
     def cuts(self, layout: Layout) -> Cuts:
         return Cuts(layout.attention_tp, layout.tp, layout.tp, layout.tp, layout.ep, layout.expert_tp)
 
-    def check(self, profile: ArchitectureProfile, layout: Layout) -> tuple[Violation, ...]:
+    def check(self, profile: ArchitectureProfile, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
         del profile
+        found = []
         if layout.cp > 1:
-            return (Violation("engine", "day0's runtime does not spread a sequence over ranks (cp)", "--cp 1"),)
-        return ()
+            found.append(Violation("engine", "day0's runtime does not spread a sequence over ranks (cp)", "--cp 1"))
+        if workload.kv_dtype.startswith("fp8"):
+            found.append(Violation("engine", "day0's runtime keeps no fp8 cache", "--kv-dtype bf16"))
+        return tuple(found)
 
     def notes(self, profile: ArchitectureProfile, layout: Layout) -> tuple[str, ...]:
         del profile

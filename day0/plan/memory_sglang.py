@@ -15,6 +15,7 @@ from day0.plan.layout_choices import divisors, expert_pool, fill, stage_layouts,
 from day0.plan.memory import Budget, Capacity, RankNeed, Settings, element_size
 from day0.plan.memory_vllm import absorbed_elements
 from day0.plan.weights import Cuts
+from day0.plan.workload import Workload
 from day0.profile.profile import ArchitectureProfile, LatentAttention
 
 DEFAULT_CHUNK = 8192
@@ -71,7 +72,8 @@ class SglangAccounting:
         # With DP attention the input table stays with the attention group, the head is cut over all ranks.
         return Cuts(layout.attention_tp, layout.tp, layout.attention_tp, layout.tp, layout.ep, layout.expert_tp)
 
-    def check(self, profile: ArchitectureProfile, layout: Layout) -> tuple[Violation, ...]:
+    def check(self, profile: ArchitectureProfile, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
+        del workload
         if routed_experts(profile) and layout.ep * layout.expert_tp != layout.tp:
             return (
                 Violation(

@@ -14,6 +14,7 @@ from day0.plan.layout import Layout, LayoutRequest, Violation, mixers, routed_ex
 from day0.plan.layout_choices import complete_plain, expert_pool, stage_layouts, whole_products
 from day0.plan.memory import Budget, Capacity, LayerCache, RankCache, RankNeed, Settings, element_size
 from day0.plan.weights import Cuts
+from day0.plan.workload import Workload
 from day0.profile.profile import ArchitectureProfile, KimiDeltaAttention, LatentAttention, LayerSpec, RoutedExperts
 
 DEFAULT_FRACTION = 0.9
@@ -55,7 +56,8 @@ class VllmAccounting:
     def cuts(self, layout: Layout) -> Cuts:
         return Cuts(layout.attention_tp, layout.tp, layout.tp, layout.tp, layout.ep, layout.expert_tp)
 
-    def check(self, profile: ArchitectureProfile, layout: Layout) -> tuple[Violation, ...]:
+    def check(self, profile: ArchitectureProfile, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
+        del workload
         found = []
         pool = layout.stage_ranks
         if routed_experts(profile) and layout.ep not in (1, pool):

@@ -80,35 +80,50 @@ class Planner:
     """What stays the same over all layouts of one question: the model's weights by place, the cluster, the demand."""
 
     def __init__(
-        self, profile: ArchitectureProfile, cluster: Cluster, accounting: Accounting, workload: Workload
+        self,
+        profile: ArchitectureProfile,
+        cluster: Cluster,
+        accounting: Accounting,
+        workload: Workload,
+        stored_bytes: int | None = None,
     ) -> None:
+        """`stored_bytes` are those of the tensor headers, the one bound there is for a model that is not understood."""
         self.profile = profile
         self.cluster = cluster
         self.accounting = accounting
         self.workload = workload
         self.unsized = _unsized(profile)
+        self._stored_bytes = stored_bytes
         self._table = weight_table(profile) if profile.family is not None and profile.layers else None
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether the model's layers are known at all."""
+        return self._table is not None
 
     def check(self, layout: Layout) -> tuple[Violation, ...]:
         """The rules that the layout breaks, before any byte is counted."""
         if self._table is None:
             return ()
-        return check_layout(self.profile, layout, self.cluster) + self.accounting.check(self.profile, layout)
+        return check_layout(self.profile, layout, self.cluster) + self.accounting.check(
+            self.profile, layout, self.workload
+        )
 
     def plan(self, layout: Layout) -> Plan:
         """Size the layout; one that breaks a rule is sized as far as its pieces can be rounded up."""
-        violations = list(self.check(layout))
         if self._table is None:
             return self._unknown(layout)
+        violations = self.check(layout)
         needs = self.needs(layout, self._table) if layout.pp <= self.profile.num_layers else ()
         budgets = tuple(self.accounting.budget(need) for need in needs)
-        violations += memory_violations(needs, budgets, self.workload)
+        if not self.unsized:  # sizes that are not understood refute nothing
+            violations += memory_violations(needs, budgets, self.workload)
         notes = (
             *layout_notes(self.profile, layout, self.cluster),
             *self.accounting.notes(self.profile, layout),
             *_stage_notes(self.profile, needs),
         )
-        fits = not violations and bool(budgets)
+        fits = not violations
         return Plan(
             layout=layout,
             engine=self.accounting.name,
@@ -124,7 +139,7 @@ class Planner:
             max_context=_max_context(self.profile, layout, budgets, self.workload),
             estimate=estimate(needs, self.cluster) if needs else None,
             settings=_settings(budgets),
-            violations=tuple(violations),
+            violations=violations,
             notes=notes,
         )
 
@@ -163,10 +178,19 @@ class Planner:
         )
 
     def _unknown(self, layout: Layout) -> Plan:
+        """Nothing is known of the layers: all that can be said is whether the stored bytes could fit at all."""
+        violations: tuple[Violation, ...] = ()
+        notes: tuple[str, ...] = ()
+        if self._stored_bytes is not None:
+            stored, memory = self._stored_bytes / GIB, self.cluster.gpus * self.cluster.gpu.memory_bytes / GIB
+            notes = (f"the stored weights are {stored:.1f} GiB, {stored / self.cluster.gpus:.1f} per GPU at least",)
+            if stored > memory:
+                message = f"the stored weights are {stored:.1f} GiB, all GPUs together have {memory:.1f}"
+                violations = (Violation("memory", message, "more GPUs"),)
         return Plan(
             layout=layout,
             engine=self.accounting.name,
-            fits=None,
+            fits=False if violations else None,
             unsized=self.unsized or ("the model's layers",),
             ranks=(),
             weights_gib_per_gpu=None,
@@ -178,8 +202,8 @@ class Planner:
             max_context=None,
             estimate=None,
             settings=None,
-            violations=(),
-            notes=(),
+            violations=violations,
+            notes=notes,
         )
 
 

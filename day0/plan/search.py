@@ -23,7 +23,12 @@ class Answer:
 
 
 def search(planner: Planner, top: int) -> Answer:
-    """Size every legal layout; where there is none, the refused ones are shown with their reasons."""
+    """Size every legal layout; where there is none, the refused ones are shown with their reasons.
+
+    A model that is not understood gets one plan, which says so.
+    """
+    if not planner.is_sized:
+        return validate(planner, LayoutRequest())
     layouts = tuple(dict.fromkeys(planner.accounting.layouts(planner.profile, planner.cluster)))
     legal = [layout for layout in layouts if not planner.check(layout)]
     plans = [planner.plan(layout) for layout in (legal or layouts)]

@@ -8,6 +8,7 @@ from day0.errors import InputError
 from day0.profile.cache_sizes import element_bytes
 from day0.profile.profile import ArchitectureProfile
 
+_LONG_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _DEFAULT_CONTEXT = 8192
 _DEFAULT_PROMPT = 4096
 _DEFAULT_DECODE = 1024
@@ -77,4 +78,13 @@ def make_workload(
         decode = max(1, min(_DEFAULT_DECODE, context // 4, context - (prompt or 0)))
     if prompt is None:
         prompt = max(1, min(_DEFAULT_PROMPT, context - decode))
-    return Workload(context, concurrency, prompt, decode, kv_dtype, mem_fraction, max_num_seqs, max_batched_tokens)
+    return Workload(
+        context,
+        concurrency,
+        prompt,
+        decode,
+        _LONG_NAMES.get(kv_dtype, kv_dtype),
+        mem_fraction,
+        max_num_seqs,
+        max_batched_tokens,
+    )

@@ -64,7 +64,20 @@ def load_yaml(path: Path) -> Any:
 
 def dump_yaml(document: Any) -> str:
     """One YAML document in block style, keys in the order given, that `load_yaml` reads back as it was."""
-    return yaml.dump(document, Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True, width=120)
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Safe dumping without anchors, and with text of several lines as it is."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
 
 
 class _Loader(SafeLoader):

@@ -1,0 +1,174 @@
+"""`day0 plan`: which layouts of a model fit a cluster, with every byte of each rank, and how to launch one."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from day0.cli import plan_options as options
+from day0.cli.output import emit as emit_document
+from day0.cli.output import status_console, write_file, write_stdout
+from day0.engines.emit import EMIT_FORMS
+from day0.engines.launch import Launch, LaunchRequest
+from day0.engines.table import LAUNCHERS
+from day0.errors import ExitCode, InputError
+from day0.plan.accounting import Accounting, accounting_for
+from day0.plan.cluster import Cluster, parse_cluster
+from day0.plan.layout import LayoutRequest
+from day0.plan.plan import Plan, Planner
+from day0.plan.plan_file import PlanFile, read_plan, write_plan
+from day0.plan.recipe import launch_facts
+from day0.plan.search import Answer, search, validate
+from day0.plan.workload import Workload, make_workload
+from day0.profile.profile import ArchitectureProfile
+from day0.profile.read import read_profile
+from day0.report.plan_document import plan_document
+from day0.report.plan_html import html_document
+from day0.report.plan_text import render
+from day0.source.model_files import ModelFiles
+from day0.source.resolve import resolve
+
+
+def command(
+    model: options.Model,
+    cluster: options.ClusterSpec = None,
+    tp: options.TensorParallel = None,
+    pp: options.PipelineStages = None,
+    ep: options.ExpertLots = None,
+    dp: options.Replicas = None,
+    cp: options.ContextParallel = None,
+    attention_tp: options.AttentionCut = None,
+    engine: options.EngineName = None,
+    engine_version: options.EngineVersion = None,
+    context: options.Context = None,
+    concurrency: options.Concurrency = None,
+    prompt: options.Prompt = None,
+    decode: options.Decode = None,
+    kv_dtype: options.KvDtype = None,
+    mem_fraction: options.MemFraction = None,
+    max_num_seqs: options.MaxNumSeqs = None,
+    max_num_batched_tokens: options.MaxBatchedTokens = None,
+    load: options.Load = None,
+    top: options.Top = 5,
+    emit: options.Emit = None,
+    html: options.Html = None,
+    json: options.Json = False,
+    output: options.Output = None,
+) -> ExitCode:
+    """Find the layouts of MODEL that fit a cluster, or check one."""
+    started = time.perf_counter()
+    if emit is not None and json:
+        raise InputError("--emit and --json both print on stdout", hint="--emit with --output FILE gives both")
+    saved = read_plan(load) if load is not None else None
+    files = resolve(model)
+    profile = read_profile(files)
+    accounting = _accounting(saved, engine, engine_version)
+    machines = _cluster(saved, cluster)
+    asked = {
+        "context": context,
+        "concurrency": concurrency,
+        "prompt": prompt,
+        "decode": decode,
+        "kv_dtype": kv_dtype,
+        "mem_fraction": mem_fraction,
+        "max_num_seqs": max_num_seqs,
+        "max_batched_tokens": max_num_batched_tokens,
+    }
+    workload = _workload(saved, profile, asked)
+    planner = Planner(profile, machines, accounting, workload, files.weight_bytes)
+    answer = _answer(planner, LayoutRequest(tp, pp, ep, dp, cp, attention_tp), saved, top)
+    requests = _launch_requests(answer, files, planner)
+    launches = tuple(LAUNCHERS[accounting.name](each) for each in requests)
+    document = plan_document(files, planner, answer, launches, time.perf_counter() - started)
+    if html is not None:
+        write_file(html, html_document(document).encode())
+    if emit is None:
+        emit_document(document, as_json=json, output=output, render=lambda console: render(document, console))
+        return _exit_code(answer)
+    emit_document(document, as_json=False, output=output, render=lambda console: None)
+    return _emit(emit, answer.plans[0], requests[0], launches[0], accounting)
+
+
+def _accounting(saved: PlanFile | None, engine: options.Engine | None, version: str | None) -> Accounting:
+    if engine is None and saved is not None:
+        return accounting_for(saved.engine, version or saved.engine_version)
+    return accounting_for((engine or options.Engine.DAY0).value, version)
+
+
+def _cluster(saved: PlanFile | None, spec: str | None) -> Cluster:
+    if spec is not None:
+        return parse_cluster(spec)
+    if saved is None:
+        raise InputError("no cluster to plan for", where="--cluster", hint="for example --cluster h200:8")
+    return saved.cluster
+
+
+def _workload(
+    saved: PlanFile | None, profile: ArchitectureProfile, asked: dict[str, int | float | str | None]
+) -> Workload:
+    """What was asked for, over what a plan file says, over the defaults."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    if saved is not None:
+        kept = {name: getattr(saved.workload, name) for name in asked}
+        if "context" in given:  # the old request may not fit into the new context
+            kept["prompt"] = kept["decode"] = None
+        given = {name: value for name, value in {**kept, **given}.items() if value is not None}
+    return make_workload(profile, **given)  # type: ignore[arg-type]
+
+
+def _answer(planner: Planner, request: LayoutRequest, saved: PlanFile | None, top: int) -> Answer:
+    if not request.is_empty:
+        return validate(planner, request)
+    if saved is not None:
+        plan = planner.plan(saved.layout)
+        return Answer(1, int(bool(planner.check(saved.layout))), (plan,))
+    return search(planner, top)
+
+
+def _launch_requests(answer: Answer, files: ModelFiles, planner: Planner) -> tuple[LaunchRequest, ...]:
+    """What the engine is to be told for each plan; without weights at hand, the model is left open."""
+    accounting = planner.accounting
+    facts = launch_facts(planner.profile, accounting.name)
+    target = files.id
+    if files.source in ("recipe", "config"):  # neither has weights; a recipe may name the model they belong to
+        target = facts.model or "MODEL"
+        if facts.model is None:
+            remark = "put the weights' folder or hub id in place of MODEL: there were none to plan from"
+            facts = replace(facts, notes=(*facts.notes, remark))
+    return tuple(
+        LaunchRequest(plan, target, files.revision, planner.cluster, planner.workload, accounting.version, facts)
+        for plan in answer.plans
+    )
+
+
+def _exit_code(answer: Answer) -> ExitCode:
+    return {True: ExitCode.YES, False: ExitCode.NO, None: ExitCode.CANNOT_SAY}[answer.fits]
+
+
+def _emit(form: options.Form, plan: Plan, request: LaunchRequest, launch: Launch, accounting: Accounting) -> ExitCode:
+    """Print the plan in another form; one that does not fit is printed as a plan file only."""
+    status = status_console()
+    verdict = {True: ExitCode.YES, False: ExitCode.NO, None: ExitCode.CANNOT_SAY}[plan.fits]
+    for violation in plan.violations:
+        status.print(f"{violation.rule}: {violation.message}\n  -> {violation.fix}")
+    if form is options.Form.YAML:
+        text = write_plan(
+            plan,
+            model=request.model,
+            revision=request.revision,
+            version=accounting.version,
+            cluster=request.cluster,
+            workload=request.workload,
+        )
+        write_stdout(text.encode())
+        return verdict
+    if plan.fits is False:
+        status.print("the plan does not fit: there is nothing to launch")
+        return verdict
+    if not launch.argv:
+        reason = "; ".join(launch.notes) or f"cannot start {plan.layout.ranks} ranks"
+        raise InputError(reason, where=f"--engine {plan.engine}", hint="--emit yaml keeps the plan")
+    if form is not options.Form.COMMAND and launch.image is None:
+        raise InputError(f"{plan.engine} has no container image", where=f"--emit {form.value}", hint="--emit command")
+    write_stdout(EMIT_FORMS[form.value](request, launch).encode())
+    return verdict

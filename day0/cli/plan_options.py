@@ -1,0 +1,63 @@
+"""The options of `day0 plan`, each with its help."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Engine(StrEnum):
+    DAY0 = "day0"
+    VLLM = "vllm"
+    SGLANG = "sglang"
+
+
+class Form(StrEnum):
+    """What `--emit` prints."""
+
+    COMMAND = "command"
+    COMPOSE = "compose"
+    K8S = "k8s"
+    SLURM = "slurm"
+    YAML = "yaml"
+
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="Hub id, folder, config.json or recipe:NAME.")]
+ClusterSpec = Annotated[
+    str | None, typer.Option("--cluster", metavar="SPEC", help="GPU:COUNT, GPU:COUNTxNODES or a cluster file.")
+]
+TensorParallel = Annotated[int | None, typer.Option(min=1, metavar="N", help="Tensor parallel ranks.")]
+PipelineStages = Annotated[int | None, typer.Option(min=1, metavar="N", help="Pipeline stages.")]
+ExpertLots = Annotated[int | None, typer.Option(min=1, metavar="N", help="Lots that whole experts are dealt into.")]
+Replicas = Annotated[int | None, typer.Option(min=1, metavar="N", help="Replicas of attention.")]
+ContextParallel = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Ranks that the tokens of a sequence are spread over.")
+]
+AttentionCut = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Ranks that share attention, where they are not tp's.")
+]
+EngineName = Annotated[Engine | None, typer.Option("--engine", help="Whose accounting and flags. [default: day0]")]
+EngineVersion = Annotated[str | None, typer.Option(metavar="V", help="Version of the engine. [default: newest known]")]
+Context = Annotated[
+    int | None, typer.Option(min=1, metavar="TOKENS", help="Tokens one request may hold. [default: the model's]")
+]
+Concurrency = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Requests at once, over all replicas. [default: 1]")
+]
+Prompt = Annotated[int | None, typer.Option(min=1, metavar="TOKENS", help="Prompt that times are estimated for.")]
+Decode = Annotated[int | None, typer.Option(min=1, metavar="TOKENS", help="Answer that times are estimated for.")]
+KvDtype = Annotated[str | None, typer.Option(metavar="DTYPE", help="auto, bf16 or fp8. [default: auto]")]
+MemFraction = Annotated[
+    float | None, typer.Option(metavar="SHARE", help="Share of the GPU, as the engine means it. [default: its own]")
+]
+MaxNumSeqs = Annotated[int | None, typer.Option(min=1, metavar="N", help="Requests one replica may run at once.")]
+MaxBatchedTokens = Annotated[int | None, typer.Option(min=1, metavar="N", help="Tokens of one step.")]
+Load = Annotated[Path | None, typer.Option(metavar="FILE", help="Check a plan file again; other options override it.")]
+Top = Annotated[int, typer.Option(min=1, metavar="N", help="Plans to show.")]
+Emit = Annotated[Form | None, typer.Option(help="Print the best plan in this form instead of the report.")]
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as a page as well.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON document to this file as well.")]
