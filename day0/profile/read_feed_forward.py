@@ -52,7 +52,7 @@ def read_mixtral_experts(reader: ConfigReader, index: int) -> RoutedExperts:
     """Mixtral: softmax over the chosen experts, which equals softmax over all followed by renormalisation."""
     del index
     router = RouterSpec(
-        num_experts=reader.integer("num_local_experts", maximum=MAX_EXPERTS),
+        num_experts=_read_num_experts(reader, "num_local_experts", "num_experts"),
         top_k=reader.integer("num_experts_per_tok"),
         scoring="softmax",
         renormalize=True,
@@ -68,7 +68,7 @@ def read_qwen_moe(reader: ConfigReader, index: int) -> FeedForward:
     # Read for every layer, so that a config's use of its keys does not depend on which layers are dense.
     dense_width = reader.integer("intermediate_size")
     router = RouterSpec(
-        num_experts=reader.integer("num_experts", maximum=MAX_EXPERTS),
+        num_experts=_read_num_experts(reader, "num_experts", "num_local_experts"),
         top_k=reader.integer("num_experts_per_tok"),
         scoring="softmax",
         renormalize=reader.flag("norm_topk_prob", False),
@@ -104,7 +104,7 @@ def _read_kimi_router(reader: ConfigReader) -> RouterSpec:
     groups = reader.integer("num_expert_group", 1)
     grouped = reader.flag("use_grouped_topk", groups > 1)
     return RouterSpec(
-        num_experts=reader.integer("num_experts", maximum=MAX_EXPERTS),
+        num_experts=_read_num_experts(reader, "num_experts"),
         top_k=reader.integer("num_experts_per_token"),
         scoring=reader.choice("moe_router_activation_func", _SCORINGS, "sigmoid"),
         renormalize=reader.flag("moe_renormalize", True),
@@ -113,6 +113,12 @@ def _read_kimi_router(reader: ConfigReader) -> RouterSpec:
         num_groups=groups if grouped else 1,
         topk_groups=reader.integer("topk_group", 1) if grouped else 1,
     )
+
+
+def _read_num_experts(reader: ConfigReader, *spellings: str) -> int:
+    """The first spelling that is there: transformers 5 saves `num_experts` as `num_local_experts`."""
+    key = next((spelling for spelling in spellings if reader.has(spelling)), spellings[0])
+    return reader.integer(key, maximum=MAX_EXPERTS)
 
 
 def _checked(reader: ConfigReader, router: RouterSpec) -> RouterSpec:
