@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from day0.errors import Day0Error
+from day0.errors import CannotSay, Day0Error
 
 Status = Literal["pass", "fail", "warn", "skip", "na", "error"]
 Verdict = Literal["ready", "not-ready", "incomplete"]
@@ -271,6 +271,8 @@ class ChecklistRun:
         started = time.perf_counter()
         try:
             result = self._measure(spec)
+        except CannotSay as fault:
+            result = replace(_skipped(spec, str(fault)), hint=fault.hint)
         except Day0Error as fault:
             result = replace(_blank(spec, "error"), message=str(fault), hint=fault.hint)
         except Exception as fault:  # a check that breaks must not take the others with it

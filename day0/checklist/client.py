@@ -62,8 +62,12 @@ class EndpointTarget:
         self._http.close()
 
     def lacks(self, need: str) -> str | None:
-        if need == "engine":
+        if need in ("engine", "process"):
             return f"{self.name} is a server; this check looks inside the in-process runtime"
+        if need == "token_ids":
+            return f"{self.name} answers with text; this check compares token ids"
+        if need == "text" and self.tokenizer is None:
+            return "the model comes without a tokenizer"
         if need == "lengths" and self.tokenizer is None and not self._takes_ids():
             return "prompts of a known length need a tokenizer beside the model, or a server that takes token ids"
         return None
@@ -128,6 +132,8 @@ class EndpointTarget:
             body["seed"] = ask.seed
         if ask.stop:
             body["stop"] = list(ask.stop)
+        if ask.stop_token_ids:
+            body["stop_token_ids"] = list(ask.stop_token_ids)
         if ask.logprobs is not None:
             body["logprobs"] = ask.logprobs
         if ask.stream or ask.abandon_after is not None:

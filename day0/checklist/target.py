@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from day0.profile.profile import ArchitectureProfile
+    from day0.runtime.batch import ImageSpan
     from day0.runtime.tokenizer import Tokenizer
     from day0.source.model_files import ModelFiles
 
@@ -19,7 +20,7 @@ class Ask:
     """One completion to ask for; `prompt` is token ids, or text where the target takes no ids.
 
     `stream` asks for the tokens as they come, which must change nothing but their arrival. `abandon_after` goes away
-    after that many pieces of a streamed answer.
+    after that many pieces of a streamed answer. `images` are embeddings for the in-process runtime.
     """
 
     prompt: tuple[int, ...] | str
@@ -27,10 +28,12 @@ class Ask:
     temperature: float = 0.0
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = True
     logprobs: int | None = None
     stream: bool = False
     abandon_after: int | None = None
+    images: tuple[ImageSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,12 @@ class Target(Protocol):
     tokenizer: Tokenizer | None
 
     def lacks(self, need: str) -> str | None:
-        """Why a capability cannot be had here, or None. Names: "engine", "answers", "lengths", "endpoint"."""
+        """Why a capability cannot be had here, or None.
+
+        Names: "process" (runs in this one), "engine" (one that started), "answers" (completes prompts), "text" (has a
+        tokenizer), "lengths" (prompts of an exact number of tokens), "token_ids" (answers are ids), "endpoint" (an
+        HTTP surface).
+        """
 
     def max_model_len(self) -> int | None:
         """The longest sequence in tokens, prompt and answer together; None where the target does not say."""

@@ -37,7 +37,9 @@ def knows(folder: Path) -> str | None:
 def load_upstream(folder: Path) -> Any:
     """The transformers model in float32 with eager attention, from local files and without remote code."""
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     reason = knows(folder)
     if reason is not None:
         raise CannotSay(reason, where=str(folder))

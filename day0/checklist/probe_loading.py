@@ -1,0 +1,248 @@
+"""Phase "loading": are the stored tensors the expected ones, and did every one reach its place with its value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import safe_open
+
+from day0.checklist.checklist import Measured, NotChecked, Outcome, Where
+from day0.checklist.probe_paths import engine_of
+from day0.checklist.target import CheckContext
+from day0.errors import Day0Error
+from day0.profile.tensors import TensorSpec, compare_tensors, expected_tensors
+from day0.runtime.engine.engine import Engine
+from day0.runtime.weights import POISON_BYTE, all_parameters
+from day0.source.model_files import ModelFiles
+
+_Item = TypeVar("_Item")
+
+NO_HEADERS = NotChecked("skip", "the source has no weights to look at (a bare config or a recipe)")
+
+
+def parameters_of(engine: Engine) -> dict[str, torch.nn.Parameter]:
+    """Every parameter by the path of `profile/tensors.py`."""
+    modules: dict[str, torch.nn.Module] = {"": engine.model}
+    if engine.vision is not None:
+        modules["vision."] = engine.vision
+    return all_parameters(modules)
+
+
+def headers(context: CheckContext) -> Outcome:
+    """Names, shapes and dtypes of the stored tensors against those the architecture calls for."""
+    if context.files.tensors is None:
+        return NO_HEADERS
+    comparison = compare_tensors(context.profile, context.files)
+    wrong = [finding for finding in comparison.findings if finding.severity == "error"]
+    remarks = [finding for finding in comparison.findings if finding.severity != "error"]
+    named = [*comparison.missing, *(finding.where for finding in wrong), *comparison.unexpected]
+    where, message = None, ""
+    if named:
+        where = Where(layer=_layer_of(context, named[0]), tensor=named[0])
+        message = f"first: {named[0]}" + (f" ({wrong[0].message})" if wrong and not comparison.missing else "")
+    return Measured(
+        inspected=len(context.files.tensors),
+        values={
+            "missing": len(comparison.missing),
+            "mismatched": len(wrong),
+            "unexpected": len(comparison.unexpected),
+            "remarks": len(remarks),
+            "examples": named[:10],
+        },
+        where=where,
+        message=message,
+        hint="compare config.json with the checkpoint: day0 inspect lists every such tensor",
+    )
+
+
+def _layer_of(context: CheckContext, name: str) -> int | None:
+    return next((spec.layer for spec in expected_tensors(context.profile) if name in spec.names()), None)
+
+
+def parameters(context: CheckContext) -> Outcome:
+    """Every parameter written, finite and not one number throughout; memory is poisoned before loading."""
+    names = ("not_finite", "unwritten", "constant")
+    try:
+        engine = engine_of(context)
+    except Day0Error as fault:
+        return _not_loaded(context, fault)
+    found: dict[str, list[str]] = {name: [] for name in names}
+    inspected = 0
+    for path, parameter in parameters_of(engine).items():
+        inspected += 1
+        kind = _flaw(parameter)
+        if kind is not None:
+            found[kind].append(path)
+    first = next((paths[0] for paths in found.values() if paths), None)
+    return Measured(
+        inspected=inspected,
+        values={"loaded": True} | {name: len(paths) for name, paths in found.items()},
+        where=Where(layer=layer_in(first), tensor=first) if first else None,
+        message=f"first: {first}" if first else "",
+        hint="NaN or bytes of 255 are what memory is filled with before loading: nothing was written there",
+    )
+
+
+def _not_loaded(context: CheckContext, fault: Day0Error) -> Measured:
+    """Why there is no engine, and the first stored tensor that is not finite, if that is why."""
+    bad = None
+    for spec in expected_tensors(context.profile) if context.files.tensors else ():
+        present = (name for name in spec.names() if name in (context.files.tensors or {}))
+        bad = next((name for name in present if _broken(_stored(context.files, name))), None)
+        if bad is not None:
+            break
+    values = {"loaded": False, "not_finite": None if bad is None else 1, "unwritten": None, "constant": None}
+    message = str(fault) if bad is None else f"{fault}; {bad} holds NaN or infinity"
+    where = Where(layer=_layer_of(context, bad), tensor=bad) if bad is not None else None
+    return Measured(1, values, where, message, fault.hint or "the runtime did not load the model")
+
+
+def _broken(stored: torch.Tensor) -> bool:
+    return stored.is_floating_point() and not bool(torch.isfinite(stored.float()).all())
+
+
+def _flaw(parameter: torch.Tensor) -> str | None:
+    """What is wrong with a parameter, matrix by matrix (stacked experts one by one)."""
+    if parameter.is_floating_point() and not bool(torch.isfinite(parameter).all()):
+        return "not_finite"
+    if parameter.dim() < 2 or parameter.shape[-2:].numel() == 1:
+        return None  # norms are often all ones
+    matrices = parameter.flatten(0, -3) if parameter.dim() > 2 else parameter[None]
+    low, high = matrices.flatten(1).min(dim=1).values, matrices.flatten(1).max(dim=1).values
+    if parameter.dtype == torch.uint8 and bool(((low == high) & (low == POISON_BYTE)).any()):
+        return "unwritten"
+    # Packed scales may well be alike; a matrix of values that is one number is dead.
+    return "constant" if parameter.is_floating_point() and bool((low == high).any()) else None
+
+
+def layer_in(path: str | None) -> int | None:
+    """The layer number of a parameter or trace path, None outside the layers."""
+    parts = (path or "").split(".")
+    return int(parts[1]) if parts[0] == "layers" and len(parts) > 1 and parts[1].isdigit() else None
+
+
+def values(context: CheckContext, *, tensors: int = 64, experts: int = 3) -> Outcome:
+    """Parameters against the bytes of the files, read a second time: at most `tensors` tensors, evenly chosen."""
+    files = context.files
+    if files.tensors is None or files.folder is None:
+        return NO_HEADERS
+    parameters = parameters_of(engine_of(context))
+    wrong: list[TensorSpec] = []
+    inspected = 0
+    specs = [spec for spec in expected_tensors(context.profile) if spec.path in parameters]
+    for spec in _spread(specs, tensors):
+        names = list(spec.names())
+        for expert in _spread(range(len(names)), experts):
+            held = parameters[spec.path][expert] if spec.experts else parameters[spec.path]
+            stored = _stored(files, names[expert])
+            inspected += 1
+            if not _same(held, stored):
+                wrong.append(spec)
+                break
+    first = wrong[0] if wrong else None
+    return Measured(
+        inspected=inspected,
+        values={"wrong": len(wrong), "tensors": min(tensors, len(specs)), "of": len(specs)},
+        where=Where(layer=first.layer, tensor=first.path) if first else None,
+        message=f"{first.path} does not hold {first.name}" if first else "",
+        hint="a tensor was loaded into the wrong place, or changed on the way",
+    )
+
+
+def _spread(items: Sequence[_Item], count: int) -> Iterator[_Item]:
+    """At most `count` of the items, first and last among them, evenly spread."""
+    if len(items) <= count:
+        yield from items
+        return
+    for step in range(count):
+        yield items[round(step * (len(items) - 1) / max(1, count - 1))]
+
+
+def _stored(files: ModelFiles, name: str) -> torch.Tensor:
+    assert files.folder is not None and files.tensors is not None
+    with safe_open(files.folder / files.tensors[name].shard, framework="pt") as shard:
+        return shard.get_tensor(name)
+
+
+def _same(held: torch.Tensor, stored: torch.Tensor) -> bool:
+    """Equal after the one rounding to the held dtype; a stored first axis may be longer (zero tail)."""
+    live = stored[: held.shape[0]] if stored.dim() else stored
+    return live.shape == held.shape and bool(torch.equal(live.to(held.dtype), held.cpu()))
+
+
+def packed(context: CheckContext, *, experts: int = 3) -> Outcome:
+    """Packed experts as the runtime unpacks them, against a second decoder that reads the files by itself."""
+    quantization, files = context.profile.quantization, context.files
+    if quantization is None:
+        return NotChecked("na", "no weights are packed")
+    if files.tensors is None or files.folder is None:
+        return NO_HEADERS
+    if quantization.format not in _SECOND_DECODERS:
+        return NotChecked("skip", f"no second decoder for {quantization.format}")
+    decode = _SECOND_DECODERS[quantization.format]
+    specs = {spec.path: spec for spec in expected_tensors(context.profile)}
+    blocks = [path.removesuffix(".gate.packed") for path in specs if path.endswith(".gate.packed")]
+    wrong: list[tuple[str, int]] = []
+    inspected = 0
+    for block in _spread(blocks, 4):
+        module = engine_of(context).model.get_submodule(block)
+        chosen = list(_spread(range(specs[f"{block}.gate.packed"].experts), experts))
+        for expert, *matrices in module.matrices(chosen):  # type: ignore[operator]  # the experts block of a layer
+            for part, matrix in zip(("gate", "up", "down"), matrices, strict=True):
+                names = [list(specs[f"{block}.{part}.{leaf}"].names())[expert] for leaf in ("packed", "scale")]
+                expected = decode(*(_stored(files, name).numpy() for name in names))
+                inspected += 1
+                if not np.array_equal(matrix.float().cpu().numpy(), expected):
+                    wrong.append((f"{block}.{part}", expert))
+    where = Where(layer=layer_in(wrong[0][0]), tensor=wrong[0][0], operator=quantization.format) if wrong else None
+    return Measured(
+        inspected=inspected,
+        values={"wrong": len(wrong), "matrices": inspected, "format": quantization.format},
+        where=where,
+        message=f"expert {wrong[0][1]} of {wrong[0][0]} decodes to other numbers" if wrong else "",
+        hint="nibble order, scale bias or group axis of the packed format",
+    )
+
+
+def _decode_mxfp4(packed: NDArray[np.uint8], scale: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """E2M1 by its definition (sign, two exponent bits with bias 1, one mantissa bit) times 2^(scale - 127)."""
+    high, low = np.divmod(packed, 16)
+    codes = np.stack((low, high), axis=-1).reshape(*packed.shape[:-1], -1)  # low nibble first
+    sign, magnitude = np.divmod(codes, 8)
+    exponent, mantissa = np.divmod(magnitude.astype(np.float64), 2)
+    value = np.where(exponent == 0, 0.5 * mantissa, 2.0 ** (exponent - 1) * (1 + 0.5 * mantissa))
+    grouped = (np.where(sign == 1, -value, value)).reshape(*scale.shape, -1)
+    factor = np.where(scale == 255, np.nan, 2.0 ** (scale.astype(np.float64) - 127))
+    decoded: NDArray[np.float32] = (grouped * factor[..., None]).reshape(codes.shape).astype(np.float32)
+    return decoded
+
+
+_SECOND_DECODERS = {"mxfp4": _decode_mxfp4}
+
+
+def sizes(context: CheckContext) -> Outcome:
+    """Bytes held for weights against the profile's own formula, and bytes stored against the expected tensors."""
+    engine = engine_of(context)
+    own = parameters_of(engine)
+    held = sum(parameter.nbytes for parameter in own.values())
+    width = engine.model.embed.weight.dtype.itemsize
+    expected = 0
+    for spec in expected_tensors(context.profile):
+        if spec.path in own:
+            elements = spec.total_parameters if spec.zero_tail else spec.count * prod(spec.shape)
+            expected += spec.nbytes if spec.dtype == "U8" else elements * (4 if spec.keep_float32 else width)
+    return Measured(
+        inspected=len(own),
+        values={
+            "held_bytes": held,
+            "formula_bytes": expected,
+            "difference": held - expected,
+            "stored_bytes": context.files.weight_bytes,
+        },
+        message="" if held == expected else "the memory plan rests on a wrong formula, or something is held twice",
+    )

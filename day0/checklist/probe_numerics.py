@@ -1,0 +1,197 @@
+"""Phase "numerics": every road through the runtime gives the same numbers, and they are a reference's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import torch
+from torch import Tensor
+
+from day0.checklist.checklist import Measured, NotChecked, Outcome, Where
+from day0.checklist.probe_paths import (
+    PathErrors,
+    engine_of,
+    first_difference,
+    forward_outputs,
+    path_tolerance,
+)
+from day0.checklist.prompts import prompt_ids, sentence_ids
+from day0.checklist.target import Ask, CheckContext
+from day0.numerics.compare import compare_traces
+from day0.numerics.metrics import greedy_margin, kl_divergence, top_k_agreement
+from day0.numerics.trace_file import StoredTrace, read_trace
+from day0.numerics.upstream import knows, load_upstream, trace_upstream
+from day0.profile.parameters import count_parameters
+from day0.runtime.trace import Trace
+
+
+def cached(context: CheckContext, *, length: int = 40) -> Outcome:
+    """Token by token through the cache against one forward over all tokens."""
+    return _chunk_errors(context, length, [1], "cache or state is written or read at the wrong place")
+
+
+def chunked(context: CheckContext, *, length: int = 72, chunks: list[int] | None = None) -> Outcome:
+    """Prefill in chunks around every boundary (page, convolution, recurrence) against one forward."""
+    page = engine_of(context).settings.page_size
+    sizes = chunks or sorted({2, 3, page - 1, page, page + 1, 2 * page + 1, 64})
+    return _chunk_errors(context, length, sizes, "what a chunk leaves behind for the next one is wrong")
+
+
+def _chunk_errors(context: CheckContext, length: int, chunks: list[int], hint: str) -> Outcome:
+    engine = engine_of(context)
+    ids = prompt_ids(context, 3, min(length, engine.max_model_len))
+    whole = forward_outputs(engine, ids)
+    errors = PathErrors(path_tolerance(engine))
+    used = [chunk for chunk in chunks if 0 < chunk < len(ids)]
+    for chunk in used:
+        found = compare_traces(forward_outputs(engine, ids, chunk), whole, errors.tolerance)
+        errors.add(f"chunks of {chunk}", found)
+    return errors.measured(context.profile, hint, length=len(ids), chunks=used)
+
+
+def causal(context: CheckContext, *, lengths: list[int] | None = None) -> Outcome:
+    """What follows a token changes nothing before it: prefixes of every boundary length against the whole prompt."""
+    engine = engine_of(context)
+    page = engine.settings.page_size
+    sizes = lengths or sorted({1, 2, page - 1, page, page + 1, 2 * page, 2 * page + 1, 63, 64, 65})
+    sizes = [size for size in sizes if 0 < size < engine.max_model_len]
+    ids = prompt_ids(context, 4, sizes[-1] + 1)
+    whole = forward_outputs(engine, ids)
+    errors = PathErrors(path_tolerance(engine))
+    for size in sizes:
+        prefix = {name: tensor[:size] for name, tensor in whole.items()}
+        errors.add(f"length {size}", compare_traces(forward_outputs(engine, ids[:size]), prefix, errors.tolerance))
+    return errors.measured(context.profile, "a mask lets the future in, or a length is handled apart", lengths=sizes)
+
+
+def batched(context: CheckContext, *, requests: int = 5, max_tokens: int = 12) -> Outcome:
+    """Prompts of different lengths in one batch against each alone: same tokens, same log probabilities."""
+    engine = engine_of(context)
+    prompts = [sentence_ids(context, index) for index in range(requests - 1)]
+    prompts.append(prompt_ids(context, 5, min(3 * engine.settings.page_size + 1, engine.max_model_len - max_tokens)))
+    asks = [Ask(prompt, max_tokens, logprobs=0) for prompt in prompts]
+    together = context.target.ask(asks, concurrency=len(asks))
+    alone = context.target.ask(asks, concurrency=1)
+    tolerance = path_tolerance(engine)
+    parted: list[int] = []
+    worst = 0.0
+    for index, (batch, single) in enumerate(zip(together, alone, strict=True)):
+        one, two = batch.token_ids or (), single.token_ids or ()
+        if batch.fate != "done" or first_difference(engine, prompts[index], two, one, tolerance) is not None:
+            parted.append(index)
+        pairs = zip(one, two, batch.logprobs, single.logprobs, strict=False)
+        for left, right, mine, other in pairs:
+            if left != right:
+                break
+            worst = max(worst, abs(mine - other))
+    where = Where(length=len(prompts[parted[0]])) if parted else None
+    return Measured(
+        inspected=len(asks),
+        values={
+            "different": len(parted),
+            "worst_logprob_difference": worst,
+            "logprob_over_tolerance": worst / tolerance / 10,  # nats; logits are of the size of ten
+        },
+        where=where,
+        message=f"prompt {parted[0]} gets another answer in company" if parted else "",
+        hint="one sequence of a batch reads or writes what belongs to another",
+    )
+
+
+def reference(context: CheckContext, *, length: int = 32, top_k: int = 5) -> Outcome:
+    """Every traced tensor and the logits against the reference: transformers in float32, or a stored trace."""
+    engine = engine_of(context)
+    if context.reference == "runtime":
+        return NotChecked(
+            "skip",
+            "the runtime is its own reference here: nothing independent to compare with",
+            hint="--reference transformers where it knows the model, or --reference FILE with a stored trace",
+        )
+    wanted = _reference_trace(context, min(length, engine.max_model_len))
+    if isinstance(wanted, NotChecked):
+        return wanted
+    trace = Trace()
+    engine.forward(wanted.token_ids, trace=trace)
+    shared = {name: tensor for name, tensor in wanted.tensors.items() if name in trace.tensors}
+    errors = PathErrors(path_tolerance(engine))
+    errors.add(context.reference, compare_traces(trace.tensors, shared, errors.tolerance))
+    layers = {int(name.split(".")[1]) for name in shared if name.startswith("layers.")}
+    return errors.measured(
+        context.profile,
+        "the first deviation in execution order is where to look; what follows inherits it",
+        length=len(wanted.token_ids),
+        layers_not_compared=context.profile.num_layers - len(layers),
+        logits_compared="logits" in shared,
+        only_in_reference=len(wanted.tensors) - len(shared),
+        **_logit_values(trace.tensors["logits"], wanted.tensors["logits"], top_k),
+    )
+
+
+def _logit_values(candidate: Tensor, wanted: Tensor, top_k: int) -> dict[str, object]:
+    if candidate.shape != wanted.shape:
+        return {"worst_kl": None, "top_k_agreement": None, "greedy_disagreements": None}
+    candidate = candidate.float().cpu()
+    wanted = wanted.float().cpu()
+    differ = candidate.argmax(dim=-1) != wanted.argmax(dim=-1)
+    near_tie = greedy_margin(wanted) <= 1e-3 * wanted.std(dim=-1)
+    return {
+        "worst_kl": float(kl_divergence(candidate, wanted).max()),
+        "top_k_agreement": top_k_agreement(candidate, wanted, top_k),
+        "greedy_disagreements": int((differ & ~near_tie).sum()),
+    }
+
+
+def _reference_trace(context: CheckContext, length: int) -> StoredTrace | NotChecked:
+    if context.reference != "transformers":
+        return read_trace(Path(context.reference))
+    model = _upstream(context)
+    if isinstance(model, NotChecked):
+        return model
+    ids = prompt_ids(context, 6, length)
+    return StoredTrace(ids, trace_upstream(model, ids))
+
+
+def _upstream(context: CheckContext) -> torch.nn.Module | NotChecked:
+    """The transformers model, where it knows the architecture and float32 weights fit in memory."""
+    folder = context.files.folder
+    if folder is None:
+        return NotChecked("skip", "the reference needs the model's files in a folder")
+    reason = knows(folder)
+    if reason is not None:
+        return NotChecked("skip", reason, hint="--reference FILE takes a stored trace of another implementation")
+    needed = 4 * count_parameters(context.profile).total
+    free = psutil.virtual_memory().available
+    if needed > 0.8 * free:
+        message = f"a float32 copy needs {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
+        return NotChecked("skip", message)
+    model: torch.nn.Module = load_upstream(folder)
+    return model
+
+
+def endpoint(context: CheckContext, *, prompts: int = 6) -> Outcome:
+    """First tokens of a server against a reference's: log probability of the greedy choice, and its text."""
+    own = context.target.tokenizer
+    if own is None:
+        return NotChecked("skip", "comparing a server needs the model's tokenizer")
+    model = _upstream(context)
+    if isinstance(model, NotChecked):
+        return model
+    prompt_list = [sentence_ids(context, index) for index in range(prompts)]
+    answers = context.target.ask([Ask(ids, max_tokens=1, logprobs=1) for ids in prompt_list], concurrency=1)
+    worst, differ, inspected, faults = 0.0, 0, 0, []
+    for ids, answer in zip(prompt_list, answers, strict=True):
+        if answer.fate != "done" or not answer.logprobs:
+            faults.append(answer.message or "the server gives no log probabilities")
+            continue
+        inspected += 1
+        row = torch.log_softmax(trace_upstream(model, ids)["logits"][-1].double(), dim=-1)
+        worst = max(worst, abs(float(row.max()) - answer.logprobs[0]))
+        tie = float(greedy_margin(row[None])[0]) <= 1e-2
+        differ += not tie and own.decode([int(row.argmax())]) != answer.text
+    return Measured(
+        inspected=inspected,
+        values={"worst_logprob_difference": worst, "other_first_token": differ, "not_compared": len(faults)},
+        message=faults[0] if faults else "",
+        hint="another dtype explains a few hundredths; more is another model, template or start token",
+    )

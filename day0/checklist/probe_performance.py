@@ -1,0 +1,85 @@
+"""Phase "performance": latency and throughput under a closed loop, and memory against the plan."""
+
+from __future__ import annotations
+
+import gc
+import time
+from dataclasses import asdict
+
+from day0.bench import MemoryPeak, Timing, load_figures
+from day0.checklist.checklist import Measured, Outcome
+from day0.checklist.probe_text import first_fault
+from day0.checklist.prompts import prompt_ids
+from day0.checklist.runtime_target import RuntimeTarget
+from day0.checklist.target import Ask, CheckContext
+
+
+def load(
+    context: CheckContext,
+    *,
+    concurrency: int = 1,
+    requests: int = 6,
+    prompt_tokens: int = 32,
+    max_tokens: int = 32,
+) -> Outcome:
+    """Streamed requests, `concurrency` of them at any time; one warm-up round is not counted."""
+    limit = context.target.max_model_len()
+    if limit is not None:
+        max_tokens = min(max_tokens, max(2, limit // 2))
+        prompt_tokens = min(prompt_tokens, limit - max_tokens)
+    asks = [Ask(prompt_ids(context, index, prompt_tokens), max_tokens, stream=True) for index in range(requests)]
+    context.target.ask(asks[:concurrency], concurrency=concurrency)
+    started = time.perf_counter()
+    answers = context.target.ask(asks, concurrency=concurrency)
+    wall = time.perf_counter() - started
+    timings = [
+        Timing(answer.arrivals, answer.completion_tokens or len(answer.arrivals))
+        for answer in answers
+        if answer.fate == "done"
+    ]
+    timed = [timing for timing in timings if timing.arrivals and timing.tokens > 1]
+    if not timed:
+        return Measured(0, {}, message=first_fault(answers) or "no request gave two tokens")
+    figures = load_figures(timed, concurrency, wall)
+    return Measured(
+        inspected=figures.requests,
+        values={
+            "unanswered": len(answers) - len(timed),
+            **asdict(figures),
+            "prompt_tokens": prompt_tokens,
+            "max_tokens": max_tokens,
+            "wall_s": wall,
+        },
+        message=first_fault(answers),
+    )
+
+
+def memory(context: CheckContext, *, concurrency: int = 4, prompt_tokens: int = 64, max_tokens: int = 16) -> Outcome:
+    """Memory taken by starting and by a load, beside what the settings planned for weights and cache."""
+    target = context.target
+    assert isinstance(target, RuntimeTarget)
+    engine, facts = target.engine(), target.start_facts
+    assert facts is not None
+    max_tokens = min(max_tokens, engine.max_model_len // 2)
+    prompt_tokens = min(prompt_tokens, engine.max_model_len - max_tokens)
+    asks = [Ask(prompt_ids(context, index, prompt_tokens), max_tokens) for index in range(concurrency)]
+    gc.collect()
+    with MemoryPeak() as peak:
+        answers = target.ask(asks, concurrency=concurrency)
+    planned = {
+        "weights": engine.memory.weight_bytes,
+        "workspace": engine.memory.workspace_bytes,
+        "cache": engine.memory.kv_bytes,
+        "states": engine.memory.state_bytes,
+    }
+    measured = {"start": max(0, facts.bytes_after - facts.bytes_before), "load": peak.peak - peak.before}
+    return Measured(
+        inspected=len(answers),
+        values={
+            "planned_bytes": planned,
+            "measured_bytes": measured,
+            "unplanned_bytes": sum(measured.values()) - sum(planned.values()),
+        },
+        message=first_fault(answers),
+        hint="activations, or something held twice; cache that was never written takes no memory yet",
+    )
