@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 API_KEY_VARIABLE = "DAY0_API_KEY"
 JOIN_SECONDS = 5.0
 """How long the end waits for the engine's thread; only a load or a step that is under way keeps it longer."""
-
-DEFAULTS = EngineSettings()
 
 
 class EngineName(StrEnum):
@@ -55,59 +53,84 @@ class Endpoint:
 def command(
     model: Annotated[str, typer.Argument(help="Hub id, folder or recipe:NAME.")],
     engine: Annotated[EngineName, typer.Option(help="What runs the model.")] = EngineName.DAY0,
-    plan: Annotated[Path | None, typer.Option(help="A plan written by `day0 plan`.")] = None,
+    plan: Annotated[Path | None, typer.Option(help="A plan file (`day0 plan --emit yaml`).")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
     served_model_name: Annotated[str | None, typer.Option(help="Name in the API; MODEL if not given.")] = None,
     api_key: Annotated[str | None, typer.Option(envvar=API_KEY_VARIABLE, help="Key that clients must send.")] = None,
-    device: Annotated[str, typer.Option(help="Device of the weights.")] = DEFAULTS.device,
-    dtype: Annotated[str, typer.Option(help="Type of weights and activations.")] = DEFAULTS.dtype,
-    kv_dtype: Annotated[str, typer.Option(help="Type of the paged cache.")] = DEFAULTS.kv_dtype,
+    device: Annotated[str | None, typer.Option(help="Device of the weights.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Type of weights and activations.")] = None,
+    kv_dtype: Annotated[str | None, typer.Option(help="Type of the paged cache.")] = None,
     max_model_len: Annotated[int | None, typer.Option(min=1, help="Context limit in tokens.")] = None,
-    max_num_seqs: Annotated[int, typer.Option(help="Sequences in one step.")] = DEFAULTS.max_num_seqs,
-    max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens in one step.")] = DEFAULTS.max_num_batched_tokens,
-    mem_fraction: Annotated[float, typer.Option(help="Share of free memory to use.")] = DEFAULTS.mem_fraction,
+    max_num_seqs: Annotated[int | None, typer.Option(help="Sequences in one step.")] = None,
+    max_num_batched_tokens: Annotated[int | None, typer.Option(help="Tokens in one step.")] = None,
+    mem_fraction: Annotated[float | None, typer.Option(help="Share of free memory to use.")] = None,
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks.")] = 1,
     ep: Annotated[int, typer.Option(min=1, help="Expert-parallel ranks.")] = 1,
     pp: Annotated[int, typer.Option(min=1, help="Pipeline stages.")] = 1,
     offload: Annotated[Offload, typer.Option(help="Where expert weights rest.")] = Offload.NONE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command, start nothing.")] = False,
 ) -> ExitCode:
-    """Serve a model over HTTP, with OpenAI's API."""
-    settings = EngineSettings(
-        device=device,
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        max_model_len=max_model_len,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-        mem_fraction=mem_fraction,
-    )
-    endpoint = Endpoint(host, port, served_model_name or model, api_key)
+    """Serve a model over HTTP, with OpenAI's API, until a signal ends it."""
+    asked = {
+        "device": device,
+        "dtype": dtype,
+        "kv_dtype": kv_dtype,
+        "max_model_len": max_model_len,
+        "max_num_seqs": max_num_seqs,
+        "max_num_batched_tokens": max_num_batched_tokens,
+        "mem_fraction": mem_fraction,
+    }
+    given = {name: value for name, value in asked.items() if value is not None}
+    _refuse_not_yet({"--tp": tp, "--ep": ep, "--pp": pp}, offload)
     if engine is not EngineName.DAY0:
-        raise EnvironmentFault(
-            f"starting {engine} is not supported yet",
-            hint="`day0 plan MODEL --engine vllm --emit command` prints a command to start it by hand",
-        )
-    _refuse_not_yet(plan, {"--tp": tp, "--ep": ep, "--pp": pp}, offload)
+        _refuse_options_of_ours(engine, {**given, "served_model_name": served_model_name, "api_key": api_key})
+        return _hand_over(model, engine, plan, host, port, dry_run=dry_run)
+    settings = _settings(plan, given)
+    endpoint = Endpoint(host, port, served_model_name or model, api_key)
     if dry_run:
         print(_command_line(model, settings, endpoint))
         return ExitCode.YES
     return _serve(model, settings, endpoint)
 
 
-def _refuse_not_yet(plan: Path | None, ranks: dict[str, int], offload: Offload) -> None:
+def _refuse_not_yet(ranks: dict[str, int], offload: Offload) -> None:
     for option, count in ranks.items():
         if count > 1:
             raise InputError(
                 f"{count} ranks asked for, and the reference runtime runs one for now",
                 where=option,
-                hint="leave the option out; `day0 plan --engine vllm` plans the layout for another engine",
+                hint="several ranks take another engine and a plan: --engine vllm --plan FILE --dry-run",
             )
     if offload is not Offload.NONE:
         raise InputError(f"{offload} is not supported yet", where="--offload", hint="use --offload none")
-    if plan is not None:
-        raise InputError("serving from a plan is not supported yet", where="--plan", hint="give the options themselves")
+
+
+def _refuse_options_of_ours(engine: EngineName, given: dict[str, Any]) -> None:
+    ignored = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
+    if ignored:
+        message = f"not passed on to {engine} yet; the plan decides"
+        raise InputError(message, where=", ".join(ignored), hint="make the plan with these options")
+
+
+def _hand_over(model: str, engine: EngineName, plan: Path | None, host: str, port: int, *, dry_run: bool) -> ExitCode:
+    from day0.cli.serve_plan import command_of_other_engine
+
+    if not dry_run:
+        raise EnvironmentFault(
+            f"starting {engine} is not supported yet", hint="--dry-run prints the command, to start it by hand"
+        )
+    print(command_of_other_engine(model, engine.value, plan, host, port), end="")
+    return ExitCode.YES
+
+
+def _settings(plan: Path | None, given: dict[str, Any]) -> EngineSettings:
+    """What the command line says, over what the plan says, over the defaults."""
+    if plan is None:
+        return EngineSettings(**given)
+    from day0.cli.serve_plan import read_plan_for, settings_of
+
+    return EngineSettings(**(settings_of(read_plan_for(plan, EngineName.DAY0.value), plan) | given))
 
 
 def _command_line(model: str, settings: EngineSettings, endpoint: Endpoint) -> str:
@@ -135,21 +158,23 @@ def _command_line(model: str, settings: EngineSettings, endpoint: Endpoint) -> s
 
 def _serve(model: str, settings: EngineSettings, endpoint: Endpoint) -> ExitCode:
     from day0.profile.read import read_profile
-    from day0.runtime.engine.load import load_engine
-    from day0.runtime.engine.worker import EngineWorker
-    from day0.runtime.server.app import create_app
     from day0.runtime.server.lifecycle import HttpServer, bind
-    from day0.runtime.tokenizer import Tokenizer
     from day0.source.resolve import fetch_weights, resolve
 
     log = _logger()
     files = resolve(model)
     profile = read_profile(files)
     with bind(endpoint.host, endpoint.port) as listener:
+        # torch takes seconds to import; a wrong model or a port in use is said before that.
+        from day0.runtime.engine.load import load_engine
+        from day0.runtime.engine.worker import EngineWorker
+        from day0.runtime.server.app import create_app
+        from day0.runtime.tokenizer import Tokenizer
+
+        log(f"loading {files.id}")
         tokenizer = Tokenizer.from_folder(fetch_weights(files))
         worker = EngineWorker(partial(load_engine, files, profile, settings, _phase_logger(log)))
         app = create_app(worker, tokenizer, endpoint.served_name, log=log, api_key=endpoint.api_key)
-        log(f"loading {files.id}")
         asyncio.run(HttpServer(app, worker, listener, log=log, end_at_once=_end_at_once).run())
     return _end(worker)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from day0.errors import EnvironmentFault, InputError
-from day0.runtime.batch import Request, TokenOutput
+from day0.runtime.batch import FinishReason, Request, TokenOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,17 @@ class ScriptedEngine:
     def _advance(self, request: Request) -> TokenOutput:
         number = self.generated[request.id]
         self.generated[request.id] += 1
-        ended = number + 1 == request.params.max_tokens
-        if ended:
+        token = self.token(request, number)
+        reason: FinishReason | None = None
+        if token in request.params.stop_token_ids:
+            reason = "stop"
+        elif number + 1 == request.params.max_tokens:
+            reason = "length"
+        if reason is not None:
             del self.requests[request.id]
-        return TokenOutput(request.id, self.token(request, number), finish_reason="length" if ended else None)
+        return TokenOutput(request.id, token, finish_reason=reason)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def scripted_engine() -> type[ScriptedEngine]:
     return ScriptedEngine

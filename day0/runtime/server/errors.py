@@ -11,7 +11,7 @@ from fastapi.exceptions import HTTPException, RequestValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from day0.errors import Day0Error, InputError
-from day0.runtime.engine.engine import QueueFull
+from day0.runtime.engine.sequence import QueueFull
 from day0.runtime.engine.worker import EngineFailed, NotAccepting
 from day0.runtime.server.schema import ErrorBody, ErrorResponse
 

@@ -46,7 +46,7 @@ class Guard:
 
     def _refusal(self, path: str, headers: Headers) -> ApiError | None:
         if self._expected is not None and path not in OPEN_PATHS:
-            given = headers.get("authorization", "").encode()
+            given = headers.get("authorization", "").encode("latin-1")  # the bytes as they came
             if not hmac.compare_digest(given, self._expected):
                 return ApiError(401, "missing or wrong API key", param=None, code="invalid_api_key")
         length = headers.get("content-length", "0")

@@ -83,7 +83,8 @@ class HttpServer:
         try:
             self._listener.listen(CONNECTION_BACKLOG)
         except OSError as error:  # another server bound the port at the same time and listens already
-            raise _cannot_listen(*self._listener.getsockname()[:2], error) from error
+            host, port = self._listener.getsockname()[:2]
+            raise _cannot_listen(host, port, error) from error
         loop = asyncio.get_running_loop()
         for number in signals:
             loop.add_signal_handler(number, self._on_signal)

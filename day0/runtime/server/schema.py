@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 MAX_CHOICES = 128
 MAX_SEQUENCES = 2048
@@ -23,33 +23,9 @@ MAX_LOGPROBS = 20
 LOWEST_LOGPROB = -9999.0
 """What stands for a log probability of minus infinity, which JSON cannot say (OpenAI's own convention)."""
 
-RESERVED_TEMPLATE_ARGUMENTS = frozenset({
-    "messages", "conversation", "tools", "documents", "chat_template", "add_generation_prompt",
-    "continue_final_message", "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict",
-    "return_assistant_tokens_mask", "tokenizer_kwargs",
-})  # fmt: skip
-"""Arguments of the rendering itself, a template of the client's own among them; a request may not set these."""
-
-
-def _encodable(text: str) -> str:
-    """JSON can spell half a surrogate pair, which is no text."""
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("the string holds half a surrogate pair")
-    return text
-
-
-def _free_names(arguments: dict[str, Any]) -> dict[str, Any]:
-    for name in arguments:
-        if name in RESERVED_TEMPLATE_ARGUMENTS:
-            raise ValueError(f"'{name}' is not for a request to set")
-    return arguments
-
-
 TokenId = Annotated[int, Field(ge=0)]
-Text = Annotated[str, AfterValidator(_encodable)]
-StopString = Annotated[str, Field(min_length=1), AfterValidator(_encodable)]
-TemplateValue = bool | int | float | Text | None
-TemplateArguments = Annotated[dict[str, TemplateValue], AfterValidator(_free_names)]
+StopString = Annotated[str, Field(min_length=1)]
+TemplateValue = bool | int | float | str | None
 
 
 class StrictModel(BaseModel):
@@ -116,7 +92,7 @@ class SamplingFields(BookkeepingFields):
 
 
 class CompletionRequest(SamplingFields):
-    prompt: Text | list[Text] | list[TokenId] | list[list[TokenId]]
+    prompt: str | list[str] | list[TokenId] | list[list[TokenId]]
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     echo: bool | None = None
     suffix: str | None = None
@@ -142,21 +118,21 @@ class ContentPart(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
     type: str
-    text: Text | None = None
+    text: str | None = None
 
 
 class Message(StrictModel):
     """One turn of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: Text | list[ContentPart] | None = None
-    name: Text | None = None
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
     refusal: str | None = None
     audio: dict[str, Any] | None = None
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
     function_call: dict[str, Any] | None = None
-    reasoning_content: Text | None = None
+    reasoning_content: str | None = None
     reasoning: str | None = None
 
     def unsupported(self) -> str | None:
@@ -186,9 +162,9 @@ class TemplateFields(StrictModel):
 
     messages: Annotated[list[Message], Field(min_length=1)]
     add_generation_prompt: bool = True
-    chat_template_kwargs: TemplateArguments | None = None
+    chat_template_kwargs: dict[str, TemplateValue] | None = None
 
-    def template_arguments(self) -> dict[str, TemplateValue]:
+    def template_arguments(self) -> dict[str, Any]:
         """Arguments for the chat template beside the messages; one that a template does not read changes nothing."""
         return dict(self.chat_template_kwargs or {})
 
@@ -197,7 +173,7 @@ class ChatRequest(SamplingFields, TemplateFields):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    reasoning_effort: Text | None = None
+    reasoning_effort: str | None = None
     response_format: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -224,7 +200,7 @@ class ChatRequest(SamplingFields, TemplateFields):
                 return f"messages[{index}].{name}"
         return super().unsupported()
 
-    def template_arguments(self) -> dict[str, TemplateValue]:
+    def template_arguments(self) -> dict[str, Any]:
         effort = {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
         return effort | super().template_arguments()
 
@@ -233,11 +209,11 @@ class TokenizeRequest(StrictModel):
     """Either a `prompt` or `messages`."""
 
     model: str | None = None
-    prompt: Text | None = None
+    prompt: str | None = None
     add_special_tokens: bool = True
     messages: Annotated[list[Message], Field(min_length=1)] | None = None
     add_generation_prompt: bool = True
-    chat_template_kwargs: TemplateArguments | None = None
+    chat_template_kwargs: dict[str, TemplateValue] | None = None
     return_token_strs: bool = False
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from anyio import CapacityLimiter, to_thread
 
+from day0.errors import InputError
 from day0.runtime.engine.worker import EngineWorker, NotAccepting, WorkerState
 from day0.runtime.server.errors import ApiError, context_length_exceeded, not_supported
 from day0.runtime.server.metrics import Metrics, RequestRecord
@@ -58,7 +59,7 @@ class Service:
 
     async def text_ids(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
         encode = partial(self.tokenizer.encode, text, add_special_tokens=add_special_tokens)
-        return tuple(await to_thread.run_sync(encode, limiter=self._encoding))
+        return await self._encoded(encode, param="prompt")
 
     async def message_ids(self, fields: TemplateFields) -> tuple[int, ...]:
         """The prompt that the model's chat template makes of a conversation."""
@@ -77,7 +78,13 @@ class Service:
             add_generation_prompt=fields.add_generation_prompt,
             **fields.template_arguments(),
         )
-        return tuple(await to_thread.run_sync(render, limiter=self._encoding))
+        return await self._encoded(render, param="messages")
+
+    async def _encoded(self, encode: Callable[[], list[int]], *, param: str) -> tuple[int, ...]:
+        try:
+            return tuple(await to_thread.run_sync(encode, limiter=self._encoding))
+        except InputError as error:
+            raise ApiError(400, str(error), param=param) from error
 
     def output_budget(self, prompt_tokens: int, wanted: int | None, *, param: str) -> int:
         """How many tokens may be generated: those wanted, or all that fit where nothing was said."""

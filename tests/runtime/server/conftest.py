@@ -7,15 +7,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
+from day0.plan.settings import EngineSettings
+from day0.profile.read import read_profile
+from day0.runtime.engine.load import load_engine
 from day0.runtime.engine.worker import EngineWorker
 from day0.runtime.server.app import create_app
 from day0.runtime.server.lifecycle import HttpServer, bind
+from day0.runtime.tokenizer import Tokenizer
+from day0.source.resolve import resolve
 
 
 @dataclass(slots=True)
@@ -26,6 +33,7 @@ class Served:
     worker: EngineWorker
     stop: Callable[[], None]
     lines: list[str] = field(default_factory=list)
+    engine: Any = None
 
     def openai(self, **options: Any) -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", max_retries=0, **({"api_key": "none"} | options))
@@ -40,6 +48,9 @@ class Served:
     def all_free(self) -> bool:
         stats = self.worker.stats
         return stats.pages_free == stats.pages_total and stats.running == stats.waiting == 0
+
+    def until_all_free(self, seconds: float = 1.0) -> None:
+        until(self.all_free, seconds)
 
 
 def until(holds: Callable[[], bool], seconds: float = 5.0) -> None:
@@ -72,8 +83,36 @@ def serve() -> Iterator[Callable[..., Served]]:
         return served
 
     yield start
-    for served, thread in started:
-        if thread.is_alive():
-            served.stop()
-            thread.join(15)
-            assert not thread.is_alive(), f"the server at {served.url} did not end"
+    running = [(served, thread) for served, thread in started if thread.is_alive()]
+    for served, _ in running:
+        served.stop()
+    for served, thread in running:
+        thread.join(15)
+        assert not thread.is_alive(), f"the server at {served.url} did not end"
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tiny_llama: Path) -> Tokenizer:
+    """One token per byte; ids 0 to 93 are the printable characters from "!" on."""
+    return Tokenizer.from_folder(tiny_llama)
+
+
+@pytest.fixture(scope="module")
+def llama(serve: Callable[..., Served], tiny_llama: Path, tokenizer: Tokenizer) -> Served:
+    """The llama model behind a server."""
+    files = resolve(str(tiny_llama))
+    settings = EngineSettings(device="cpu", max_num_seqs=32)
+    return serve(partial(load_engine, files, read_profile(files), settings), tokenizer)
+
+
+@pytest.fixture
+def scripted(serve: Callable[..., Served], scripted_engine: Any, tokenizer: Tokenizer) -> Callable[..., Served]:
+    """`scripted(**fields)`: a server around a scripted engine. A prompt [32] is answered A, B, C and so on."""
+
+    def start(*, ready: bool = True, options: dict[str, Any] | None = None, **fields: Any) -> Served:
+        engine = scripted_engine(**fields)
+        served = serve(lambda: engine, tokenizer, ready=ready, **(options or {}))
+        served.engine = engine
+        return served
+
+    return start
