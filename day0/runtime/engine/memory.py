@@ -11,6 +11,7 @@ import torch
 from day0.errors import EnvironmentFault, InputError
 from day0.plan.settings import EngineSettings
 from day0.profile.profile import ArchitectureProfile, LayerSpec
+from day0.runtime.cache.pages import pages_for
 from day0.runtime.cache.storage import page_bytes, slot_bytes
 
 CPU_CACHE_LIMIT = 2 << 30
@@ -103,7 +104,7 @@ def shape_cache(
     pages = _pages_in_budget(
         profile.layers, settings, device, kv_dtype, num_slots * slot_bytes(profile.layers, model_dtype)
     )
-    most = -(-wanted // settings.page_size) * settings.max_num_seqs
+    most = pages_for(wanted, settings.page_size) * settings.max_num_seqs
     num_pages = min(pages, most)
     max_model_len = min(wanted, num_pages * settings.page_size)
     if max_model_len < 1 or (settings.max_model_len and max_model_len < wanted):

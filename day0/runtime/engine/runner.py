@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Rows
-
+import numpy as np
 import torch
 
 from day0.runtime.batch import ForwardBatch, ImageSpan, SequenceGroup
@@ -29,14 +28,14 @@ class Runner:
     def _batch(self, chunks: list[Chunk], every_row: bool, trace: Trace | None) -> ForwardBatch:
         ids: list[int] = []
         positions: list[int] = []
-        slots: list[int] = []
+        slots: list[np.ndarray] = []
         rows: list[int] = []
         for chunk in chunks:
             sequence, start = chunk.sequence, chunk.sequence.computed
             end = start + chunk.length
             ids += sequence.token_ids[start:end]
             positions += range(start, end)
-            slots += self.cache.pages.slots(sequence.pages, start, end)
+            slots.append(self.cache.pages.slots(sequence.pages, start, end))
             if every_row:
                 rows += range(len(ids) - chunk.length, len(ids))
             elif chunk.reaches_end:
@@ -45,7 +44,7 @@ class Runner:
         return ForwardBatch(
             token_ids=self._tensor(ids),
             positions=self._tensor(positions),
-            write_slots=self._tensor(slots),
+            write_slots=self._tensor(np.concatenate(slots)),
             rows=self._tensor(rows),
             groups=self._groups(chunks),
             image_rows=image_rows,
@@ -65,15 +64,18 @@ class Runner:
 
     def _group(self, start: int, chunks: list[Chunk]) -> SequenceGroup:
         length = chunks[0].length
-        kv_slots = [self.cache.pages.slots(c.sequence.pages, 0, c.sequence.computed + length) for c in chunks]
-        longest = max(len(slots) for slots in kv_slots)
+        totals = [chunk.sequence.computed + length for chunk in chunks]
+        kv_slots = np.empty((len(chunks), max(totals)), dtype=np.int64)
+        for row, chunk in enumerate(chunks):
+            own = self.cache.pages.slots(chunk.sequence.pages, 0, totals[row])
+            # Padding repeats a slot that the sequence has written, so that no foreign memory is ever read.
+            kv_slots[row, : totals[row]], kv_slots[row, totals[row] :] = own, own[0]
         return SequenceGroup(
             start=start,
             sequences=len(chunks),
             length=length,
             context=self._tensor([chunk.sequence.computed for chunk in chunks]),
-            # Padding repeats a slot that the sequence has written, so that no foreign memory is ever read.
-            kv_slots=self._tensor([slots + slots[:1] * (longest - len(slots)) for slots in kv_slots]),
+            kv_slots=self._tensor(kv_slots),
             state_slots=self._tensor([chunk.sequence.state_slot for chunk in chunks]),
         )
 
@@ -94,8 +96,8 @@ class Runner:
             return None, None
         return self._tensor(rows), torch.cat(parts).to(self.device)
 
-    def _tensor(self, values: Rows[int] | Rows[Rows[int]]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self.device)
+    def _tensor(self, values: list[int] | np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.asarray(values, dtype=np.int64)).to(self.device)
 
 
 def _overlap(span: ImageSpan, start: int, end: int) -> tuple[int, int]:
