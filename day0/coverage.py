@@ -18,7 +18,7 @@ import msgspec
 
 from day0.errors import InputError
 from day0.inventory import Fact, OperatorNeed
-from day0.operators import OPERATORS, VARIABLE_AXES
+from day0.operators import OPERATORS
 from day0.source.data_files import data_path, load_yaml
 
 Status = Literal["verified", "unverified", "constraint", "gap"]
@@ -28,7 +28,11 @@ STATUSES: tuple[Status, ...] = ("verified", "unverified", "constraint", "gap")
 """Best first."""
 
 
-class Bound(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A part of the file; a key that nobody would read is refused."""
+
+
+class Bound(_Strict, frozen=True, kw_only=True):
     """What a provider demands of one fact of a need."""
 
     min: int | float | None = None
@@ -53,49 +57,82 @@ class Bound(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return None
 
 
-class Evidence(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """One measurement. `worst_error` is relative to the reference's size, `ratio` is error over allowance."""
+class Device(_Strict, frozen=True, kw_only=True):
+    """A column of the whitelist. `marker` is a path that exists where a machine has the device; a device without
+    one is taken for present everywhere."""
 
-    shape: dict[str, int]
-    attributes: dict[str, Fact] = msgspec.field(default_factory=dict)
-    dtype: str
-    worst_error: float
-    ratio: float
+    marker: str | None = None
+
+
+class _Run(_Strict, frozen=True, kw_only=True):
+    """Where a batch of measurements comes from; rows name it, so that it is written once."""
+
     versions: dict[str, str]
     date: date
     command: str
 
 
-class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """What one provider says of one operator on one device.
+class _Row(_Strict, frozen=True, kw_only=True):
+    shape: dict[str, int]
+    attributes: dict[str, Fact] = msgspec.field(default_factory=dict)
+    dtype: str
+    worst_error: float
+    ratio: float
+    run: str
 
-    Evidence holds for exactly its own sizes, except along `spans`: there, what lies between the smallest and the
-    largest measured size is covered too.
-    """
 
+class _Column(_Strict, frozen=True, kw_only=True):
     status: Claim
     reason: str = ""
     constraints: dict[str, Bound] = msgspec.field(default_factory=dict)
     spans: tuple[str, ...] = ()
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[_Row, ...] = ()
 
 
-class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _Entry(_Strict, frozen=True, kw_only=True):
     operator: str
     provider: str
-    devices: dict[str, Column]
+    devices: dict[str, _Column]
 
 
-class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A column of the whitelist. `marker` is a path that exists where a machine has the device; without one the
-    device is taken for present everywhere."""
-
-    marker: str | None = None
-
-
-class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _Document(_Strict, frozen=True, kw_only=True):
     devices: dict[str, Device] = msgspec.field(default_factory=dict)
+    runs: dict[str, _Run] = msgspec.field(default_factory=dict)
     entries: list[Any] = msgspec.field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One measurement. `worst_error` is relative to the reference's size, `ratio` is error over allowance."""
+
+    shape: Mapping[str, int]
+    attributes: Mapping[str, Fact]
+    dtype: str
+    device: str
+    worst_error: float
+    ratio: float
+    versions: Mapping[str, str]
+    date: date
+    command: str
+
+    def at(self, name: str) -> Fact:
+        """The size or attribute that was measured."""
+        return self.shape[name] if name in self.shape else self.attributes.get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What one provider says of one operator on one device.
+
+    Evidence speaks for exactly its own sizes, except along `spans`: there, everything between the smallest and the
+    largest measured size is covered.
+    """
+
+    status: Claim
+    reason: str
+    constraints: Mapping[str, Bound]
+    spans: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +150,14 @@ class Whitelist:
 
     def devices_with(self, operator: str) -> tuple[str, ...]:
         return tuple(sorted({place for name, _, place in self.columns if name == operator}))
+
+    def verified_on(self, device: str) -> frozenset[tuple[str, str]]:
+        """(operator, provider) pairs with evidence on the device, whatever the sizes."""
+        return frozenset(
+            (operator, provider)
+            for (operator, provider, place), column in self.columns.items()
+            if place == device and column.status == "verified"
+        )
 
     def present_device(self) -> str:
         """The first device whose marker exists here, else the first that needs none."""
@@ -153,37 +198,83 @@ class Coverage:
 
 def load_whitelist(overlay: Path | None = None) -> Whitelist:
     """Our whitelist with the user's laid over it: its columns replace ours of the same operator, provider, device."""
-    whitelist = read_whitelist(data_path("operator_whitelist.yaml"))
-    if overlay is None:
-        return whitelist
-    return read_whitelist(overlay, under=whitelist)
+    ours = read_whitelist(data_path("operator_whitelist.yaml"))
+    return ours if overlay is None else read_whitelist(overlay, under=ours)
 
 
 def read_whitelist(path: Path, *, under: Whitelist | None = None) -> Whitelist:
     """One whitelist file; raises InputError naming file and entry for whatever nobody would have understood."""
-    document = _convert(load_yaml(path) or {}, _Document, str(path))
+    document: _Document = _convert(load_yaml(path) or {}, _Document, str(path))
     devices = {**(under.devices if under else {}), **document.devices}
     columns: dict[tuple[str, str, str], Column] = {}
     for number, raw in enumerate(document.entries, start=1):
         where = f"{path}: entry {number}"
         if isinstance(raw, dict) and raw.get("operator"):
             where += f" ({raw['operator']}, {raw.get('provider', 'no provider')})"
-        entry = _convert(raw, _Entry, where)
+        entry: _Entry = _convert(raw, _Entry, where)
         if entry.operator not in OPERATORS:
             close = difflib.get_close_matches(entry.operator, OPERATORS, n=3, cutoff=0.5)
             hint = f"did you mean {', '.join(close)}?" if close else "docs/operators.md lists the known ones"
             raise InputError(f"operator {entry.operator!r} is not in the vocabulary", where=where, hint=hint)
         for device, column in entry.devices.items():
-            if device not in devices:
-                raise InputError(
-                    f"device {device!r} is not declared", where=where, hint=f"add it under devices; known: {[*devices]}"
-                )
+            _known([device], [*devices], where, "device")
             key = (entry.operator, entry.provider, device)
             if key in columns:
-                raise InputError(f"{device} is given twice", where=where, hint="merge the two entries")
-            _check_column(column, entry.operator, f"{where}: {device}")
-            columns[key] = column
+                raise InputError(f"device {device} is given twice", where=where, hint="merge the two entries")
+            columns[key] = _read_column(column, entry.operator, device, document.runs, f"{where}: {device}")
     return Whitelist(devices, {**(under.columns if under else {}), **columns})
+
+
+def _read_column(column: _Column, operator: str, device: str, runs: Mapping[str, _Run], where: str) -> Column:
+    contract = OPERATORS[operator]
+    facts = (*contract.model_axes, *contract.attributes)
+    _known(column.constraints, (*facts, "dtype"), f"{where}.constraints")
+    _known(column.spans, facts, f"{where}.spans")
+    if column.status == "verified" and not column.evidence:
+        raise InputError(
+            "a verified column without evidence", where=where, hint="add measurements, or say status: unverified"
+        )
+    evidence = []
+    for number, row in enumerate(column.evidence, start=1):
+        place = f"{where}.evidence {number}"
+        _known(row.shape, contract.axes, f"{place}.shape")
+        _known(row.attributes, contract.attributes, f"{place}.attributes")
+        _known([row.run], [*runs], place, "run")
+        missing = [name for name in facts if name not in row.shape and name not in row.attributes]
+        if missing:
+            raise InputError(f"does not say {', '.join(missing)}", where=place)
+        if column.status == "verified" and not (math.isfinite(row.worst_error) and 0.0 <= row.ratio <= 1.0):
+            problem = f"a verified column with an error of {row.worst_error}, {row.ratio} times what is allowed"
+            raise InputError(problem, where=place)
+        evidence.append(_evidence(row, device, runs[row.run]))
+    return Column(column.status, column.reason, column.constraints, column.spans, tuple(evidence))
+
+
+def _evidence(row: _Row, device: str, run: _Run) -> Evidence:
+    return Evidence(
+        shape=row.shape,
+        attributes=row.attributes,
+        dtype=row.dtype,
+        device=device,
+        worst_error=row.worst_error,
+        ratio=row.ratio,
+        versions=run.versions,
+        date=run.date,
+        command=run.command,
+    )
+
+
+def _known(given: Mapping[str, Any] | Sequence[str], known: Sequence[str], where: str, what: str = "key") -> None:
+    for name in given:
+        if name not in known:
+            raise InputError(f"unknown {what} {name!r}", where=where, hint=f"known: {', '.join(known) or 'none'}")
+
+
+def _convert(value: Any, kind: Any, where: str) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as fault:
+        raise InputError(str(fault), where=where) from None
 
 
 def judge(needs: Sequence[OperatorNeed], whitelist: Whitelist, device: str) -> Coverage:
@@ -202,7 +293,7 @@ def _verdict(need: OperatorNeed, whitelist: Whitelist, device: str) -> Verdict:
     if verdicts:
         return min(verdicts, key=lambda verdict: STATUSES.index(verdict.status))
     elsewhere = whitelist.devices_with(need.name)
-    reason = f"nobody offers it on {device}" + (f", only on {', '.join(elsewhere)}" if elsewhere else " or elsewhere")
+    reason = f"only on {', '.join(elsewhere)}" if elsewhere else "nobody offers it on any device"
     return Verdict(need, "gap", None, reason)
 
 
@@ -212,7 +303,7 @@ def _offer(need: OperatorNeed, provider: str, column: Column) -> Verdict:
         if refusal is not None:
             return Verdict(need, "constraint", provider, refusal)
     if column.status == "unverified":
-        return Verdict(need, "unverified", provider, column.reason or "claimed, no evidence recorded", column.evidence)
+        return Verdict(need, "unverified", provider, column.reason or "claimed, nothing measured", column.evidence)
     rows, shortfall = _covering(need, column)
     if shortfall:
         return Verdict(need, "unverified", provider, shortfall, rows)
@@ -221,65 +312,28 @@ def _offer(need: OperatorNeed, provider: str, column: Column) -> Verdict:
 
 def _covering(need: OperatorNeed, column: Column) -> tuple[tuple[Evidence, ...], str]:
     """The evidence that speaks of this need, and what it leaves open ("" for nothing)."""
-    rows = tuple(row for row in column.evidence if row.dtype == need.dtype)
+    any_dtype = not OPERATORS[need.name].follows_model_dtype
+    rows = tuple(row for row in column.evidence if any_dtype or row.dtype == need.dtype)
     if not rows:
-        return (), f"no evidence in {need.dtype}"
+        return (), f"not measured in {need.dtype}"
     for name, value in {**need.attributes, **need.shapes}.items():
         if name in column.spans and value is not None:
             continue
-        rows, before = tuple(row for row in rows if _same(value, _measured(row, name))), rows
+        rows, before = tuple(row for row in rows if _speaks_for(row.at(name), value)), rows
         if not rows:
-            seen = sorted({str(_measured(row, name)) for row in before})
-            return before, f"evidence is for {name} {', '.join(seen)}, this is {value}"
+            seen = ", ".join(sorted({str(row.at(name)) for row in before}))
+            return before, f"measured with {name} {seen}, not {value}"
     for name in column.spans:
         value = need.facts[name]
-        sizes = [size for row in rows if isinstance(size := _measured(row, name), int | float)]
+        sizes = [size for row in rows if isinstance(size := row.at(name), int | float)]
         if isinstance(value, int | float) and not (sizes and min(sizes) <= value <= max(sizes)):
             measured = f"{min(sizes)} to {max(sizes)}" if sizes else "nothing"
             return rows, f"{name} {value} lies outside what was measured ({measured})"
     return rows, ""
 
 
-def _measured(row: Evidence, name: str) -> Fact:
-    return row.shape[name] if name in row.shape else row.attributes.get(name)
-
-
-def _same(needed: Fact, measured: Fact) -> bool:
-    """Whether evidence at `measured` speaks for `needed`: real numbers (eps, scale) need only be there."""
-    if isinstance(needed, float) and isinstance(measured, int | float):
-        return True
+def _speaks_for(measured: Fact, needed: Fact) -> bool:
+    """Sizes, flags and words must be the same; of real numbers (eps, scale) it matters only that there is one."""
+    if isinstance(needed, float):
+        return isinstance(measured, int | float) and not isinstance(measured, bool)
     return type(needed) is type(measured) and needed == measured
-
-
-def _check_column(column: Column, operator: str, where: str) -> None:
-    contract = OPERATORS[operator]
-    known = {*contract.model_axes, *contract.attributes}
-    _only_known(column.constraints, known | {"dtype"}, f"{where}.constraints")
-    _only_known(column.spans, known, f"{where}.spans")
-    if column.status == "verified" and not column.evidence:
-        raise InputError(
-            "a verified column without evidence", where=where, hint="add measurements, or say status: unverified"
-        )
-    for number, row in enumerate(column.evidence, start=1):
-        place = f"{where}.evidence {number}"
-        _only_known(row.shape, {*contract.axes, *VARIABLE_AXES}, f"{place}.shape")
-        _only_known(row.attributes, set(contract.attributes), f"{place}.attributes")
-        missing = [name for name in contract.model_axes if name not in row.shape]
-        missing += [name for name in contract.attributes if name not in row.attributes]
-        if missing:
-            raise InputError(f"does not say {', '.join(missing)}", where=place)
-        if not (math.isfinite(row.worst_error) and 0.0 <= row.ratio <= 1.0):
-            raise InputError(f"error {row.worst_error}, {row.ratio} of the allowance, proves nothing", where=place)
-
-
-def _only_known(given: Mapping[str, Any] | Sequence[str], known: set[str], where: str) -> None:
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise InputError(f"unknown key {unknown[0]!r}", where=where, hint=f"known: {', '.join(sorted(known))}")
-
-
-def _convert(value: Any, kind: Any, where: str) -> Any:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as fault:
-        raise InputError(str(fault), where=where) from None

@@ -180,8 +180,7 @@ def _grouped_query(spec: GroupedQueryAttention, hidden: int, eps: float) -> Iter
     if spec.qk_norm:
         yield _use("qk_norm", "mixer.qk_norm", heads=heads, kv_heads=kv_heads, head_dim=dim, eps=eps)
     if spec.rope is not None:
-        yield _rotary("mixer.rope.q", heads, dim, spec.rope)
-        yield _rotary("mixer.rope.k", kv_heads, dim, spec.rope)
+        yield from _rotary(spec.rope, dim, q=heads, k=kv_heads)
     for plane in spec.cache_planes():
         yield _use("paged_cache_write", f"mixer.cache.{plane.name}", width=plane.elements)
     yield _use(
@@ -196,17 +195,12 @@ def _grouped_query(spec: GroupedQueryAttention, hidden: int, eps: float) -> Iter
     yield _linear("mixer.o_proj", heads * dim, hidden, bias=spec.o_bias)
 
 
-def _rotary(place: str, heads: int, head_dim: int, spec: RopeSpec) -> _Use:
-    return _use(
-        "rope",
-        place,
-        heads=heads,
-        head_dim=head_dim,
-        rope_pairs=spec.dim // 2,
-        theta=spec.theta,
-        layout=spec.layout,
-        scaling=spec.scaling,
-    )
+def _rotary(spec: RopeSpec, head_dim: int, **heads: int) -> Iterator[_Use]:
+    """The table once, then the rotation of each kind of head."""
+    pairs = spec.dim // 2
+    yield _use("rope_table", "mixer.rope", rope_pairs=pairs, theta=spec.theta, scaling=spec.scaling)
+    for kind, count in heads.items():
+        yield _use("rope", f"mixer.rope.{kind}", heads=count, head_dim=head_dim, rope_pairs=pairs, layout=spec.layout)
 
 
 def _latent(spec: LatentAttention, hidden: int) -> Iterator[_Use]:
@@ -221,8 +215,7 @@ def _latent(spec: LatentAttention, hidden: int) -> Iterator[_Use]:
     yield _linear("mixer.kv_a_proj", hidden, latent + rope_dim)
     yield _use("rms_norm", "mixer.kv_a_norm", width=latent, eps=eps)
     if spec.rope is not None:
-        yield _rotary("mixer.rope.q", heads, rope_dim, spec.rope)
-        yield _rotary("mixer.rope.k", 1, rope_dim, spec.rope)
+        yield from _rotary(spec.rope, rope_dim, q=heads, k=1)
     for plane in spec.cache_planes():
         yield _use("paged_cache_write", f"mixer.cache.{plane.name}", width=plane.elements)
     yield _use(
@@ -363,7 +356,7 @@ def _vision(spec: VisionSpec) -> Iterator[_Use]:
     block = "vision.tower.blocks"
     yield _use("rms_norm", f"{block}.norms", width=hidden, eps=spec.norm_eps)
     yield _linear(f"{block}.attention.qkv", hidden, 3 * spec.qkv_size)
-    yield _use("vision_rope_2d", f"{block}.attention.rope", heads=heads, head_dim=dim)
+    yield _use("vision_rope_2d", f"{block}.attention.rope", heads=heads, head_dim=dim, rope_pairs=dim // 2)
     yield _use("vision_attention", f"{block}.attention", heads=heads, head_dim=dim, scale=dim**-0.5)
     yield _linear(f"{block}.attention.out", spec.qkv_size, hidden)
     yield _use("residual_add", block, width=hidden)

@@ -22,7 +22,7 @@ def gate_function(spec: ActivationSpec, ops: Operators) -> GateFunction:
         case "silu":
             return ops["silu_and_mul"]
         case "gelu":
-            return partial(ops["gelu_and_mul"], approximate="none")
+            return partial(ops["gelu_and_mul"], approximate="erf")
         case "gelu_tanh":
             return partial(ops["gelu_and_mul"], approximate="tanh")
         case "situ":

@@ -12,8 +12,8 @@ def silu_and_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 
 def gelu_and_mul(gate: torch.Tensor, up: torch.Tensor, approximate: str) -> torch.Tensor:
-    """gelu(gate) * up; `approximate` is "none" (erf) or "tanh"."""
-    return functional.gelu(gate, approximate=approximate) * up
+    """gelu(gate) * up; `approximate` is "erf" (exact) or "tanh"."""
+    return gelu(gate, approximate) * up
 
 
 def gelu(x: torch.Tensor, approximate: str) -> torch.Tensor:

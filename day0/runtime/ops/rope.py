@@ -70,15 +70,17 @@ def rope_table(positions: torch.Tensor, frequencies: torch.Tensor, factor: float
 def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: str) -> torch.Tensor:
     """Rotate the first 2 * cos.shape[-1] channels of x [tokens, heads, head_dim]; the others pass.
 
-    "neox" pairs channel i with i + dim/2, "interleaved" pairs neighbours. cos and sin [tokens, dim/2].
+    "neox" pairs channel i with i + dim/2, "interleaved" pairs neighbours. cos and sin [tokens, dim/2] float32, and
+    float32 inside: products rounded to bfloat16 would lose two bits where they cancel.
     """
     dim = 2 * cos.shape[-1]
-    turned, kept = x[..., :dim], x[..., dim:]
-    cos, sin = cos[:, None, :].to(x.dtype), sin[:, None, :].to(x.dtype)
+    turned, kept = x[..., :dim].float(), x[..., dim:]
+    cos, sin = cos[:, None, :], sin[:, None, :]
     if layout == "neox":
         first, second = turned[..., : dim // 2], turned[..., dim // 2 :]
         rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
     else:
         first, second = turned[..., ::2], turned[..., 1::2]
         rotated = torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(-2)
+    rotated = rotated.to(x.dtype)
     return torch.cat((rotated, kept), dim=-1) if kept.shape[-1] else rotated

@@ -1,0 +1,189 @@
+"""The sizes at which operators are measured: the smallest, odd ones, and those of the largest models we know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from operator_cases import PATCHES
+
+Fact = int | float | str | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """Trials of one operator: `sizes` crossed with `attributes`.
+
+    `spans` are the axes along which everything between the sizes tried counts as covered: each must occur at its
+    smallest and at its largest, together with every combination of words and flags.
+    """
+
+    spans: tuple[str, ...]
+    sizes: Sequence[Mapping[str, int]]
+    attributes: Sequence[Mapping[str, Fact]] = ({},)
+
+
+def _rows(axes: str, *rows: Sequence[int]) -> tuple[dict[str, int], ...]:
+    names = axes.split()
+    return tuple(dict(zip(names, row, strict=True)) for row in rows)
+
+
+_WIDTHS = _rows("tokens width", (1, 1), (63, 100), (3, 65536))
+_HEADS = _rows("tokens heads head_dim", (1, 1, 2), (63, 5, 100), (3, 128, 256))
+_EPS = ({"eps": 1e-6},)
+_FORMS = ({"approximate": "erf"}, {"approximate": "tanh"})
+_DELTA = _rows("tokens heads head_dim value_dim", (1, 1, 2, 2), (63, 5, 10, 7), (2, 128, 128, 128), (70, 1, 256, 256))
+_DELTA_SPANS = ("heads", "head_dim", "value_dim")
+_ROUTING = tuple(
+    {"renormalize": renormalize, "correction_bias": bias, "scaling_factor": 2.5}
+    for renormalize in (False, True)
+    for bias in (False, True)
+)
+
+CASES: Mapping[str, Cases] = {
+    "embedding_lookup": Cases(
+        ("vocab", "width"), _rows("tokens vocab width", (1, 1, 1), (63, 257, 100), (3, 262144, 2), (3, 16, 65536))
+    ),
+    "embedding_scatter": Cases(("width",), _rows("tokens merged width", (1, 1, 1), (100, 63, 100), (5, 3, 65536))),
+    "linear": Cases(
+        ("in_features", "out_features"),
+        _rows("tokens in_features out_features", (1, 1, 1), (63, 100, 63), (2, 65536, 31), (2, 31, 262144)),
+        ({"bias": False}, {"bias": True}),
+    ),
+    "head_linear": Cases(
+        ("heads", "in_features", "out_features"),
+        _rows(
+            "tokens heads in_features out_features", (1, 1, 1, 1), (63, 5, 100, 63), (2, 128, 512, 16), (2, 2, 16, 512)
+        ),
+    ),
+    "lm_head": Cases(
+        ("vocab", "width"), _rows("wanted vocab width", (1, 1, 1), (63, 257, 100), (3, 262144, 16), (3, 16, 65536))
+    ),
+    "mxfp4_dequantize": Cases(
+        ("rows", "columns", "row_bytes", "row_groups"),
+        _rows(
+            "rows columns row_bytes row_groups",
+            (1, 32, 16, 1),
+            (63, 96, 48, 3),
+            (16384, 32, 16, 1),
+            (3, 16384, 8192, 512),
+        ),
+        ({"group_size": 32},),
+    ),
+    "rms_norm": Cases(("width",), _WIDTHS, _EPS),
+    "qk_norm": Cases(
+        ("heads", "kv_heads", "head_dim"),
+        _rows("tokens heads kv_heads head_dim", (1, 1, 1, 2), (63, 6, 3, 100), (3, 128, 128, 256)),
+        _EPS,
+    ),
+    "l2_norm": Cases(("heads", "head_dim"), _HEADS),
+    "gated_rms_norm": Cases(("heads", "head_dim"), _HEADS, ({"eps": 1e-6, "activation": "sigmoid"},)),
+    "residual_add": Cases(("width",), _WIDTHS),
+    "attention_residual_mix": Cases(
+        ("width", "block_size"),
+        _rows("candidates tokens width", (1, 1, 1), (5, 63, 100), (9, 3, 65536)),
+        ({"eps": 1e-5, "block_size": 1}, {"eps": 1e-5, "block_size": 128}),
+    ),
+    "rope_table": Cases(
+        ("rope_pairs",),
+        _rows("tokens rope_pairs", (1, 1), (63, 50), (100, 128)),
+        tuple({"theta": 1e6, "scaling": rule} for rule in ("none", "linear", "llama3", "yarn")),
+    ),
+    "rope": Cases(
+        ("heads", "head_dim", "rope_pairs"),
+        _rows("tokens heads head_dim rope_pairs", (1, 1, 2, 1), (63, 5, 100, 30), (3, 128, 256, 128)),
+        ({"layout": "neox"}, {"layout": "interleaved"}),
+    ),
+    "paged_cache_write": Cases(("width",), _rows("tokens slots width", (1, 1, 1), (63, 160, 100), (3, 5, 65536))),
+    "paged_gqa_attention": Cases(
+        ("heads", "kv_heads", "head_dim", "window"),
+        _rows(
+            "tokens slots heads kv_heads head_dim",
+            (1, 2, 1, 1, 2),
+            (13, 100, 6, 3, 50),
+            (2, 8, 128, 128, 16),
+            (2, 40, 8, 2, 256),
+        ),
+        (
+            {"scale": 0.2, "window": None},
+            {"scale": 0.2, "window": 1},
+            {"scale": 0.2, "window": 7},
+            {"scale": 0.2, "window": 131072},
+        ),
+    ),
+    "paged_mla_attention": Cases(
+        ("heads", "latent_dim", "rope_dim", "cached_dim"),
+        _rows(
+            "tokens slots heads latent_dim rope_dim cached_dim",
+            (1, 2, 1, 1, 1, 2),
+            (13, 100, 6, 50, 7, 57),
+            (2, 40, 128, 512, 64, 576),
+        ),
+        ({"scale": 0.05},),
+    ),
+    "sigmoid_gate": Cases(("width",), _WIDTHS),
+    "causal_conv1d": Cases(
+        ("width", "taps", "past_taps"),
+        _rows("tokens width taps past_taps", (1, 1, 2, 1), (63, 100, 4, 3), (2, 65536, 8, 7)),
+        ({"activation": "silu"},),
+    ),
+    "kda_gate": Cases(("heads", "head_dim"), _HEADS, ({"lower_bound": None}, {"lower_bound": -5.0})),
+    "kda_chunk": Cases(_DELTA_SPANS, _DELTA, ({"scale": 0.1},)),
+    "kda_recurrent": Cases(_DELTA_SPANS, _DELTA, ({"scale": 0.1},)),
+    "silu_and_mul": Cases(("width",), _WIDTHS),
+    "gelu_and_mul": Cases(("width",), _WIDTHS, _FORMS),
+    "situ_and_mul": Cases(
+        ("width",), _WIDTHS, ({"beta": 4.0, "linear_beta": 25.0}, {"beta": 1.0, "linear_beta": None})
+    ),
+    "gelu": Cases(("width",), _WIDTHS, _FORMS),
+    "moe_router_topk_softmax": Cases(
+        ("experts", "top_k"),
+        _rows("tokens experts top_k num_groups topk_groups", (1, 1, 1, 1, 1), (63, 100, 7, 1, 1), (5, 1024, 32, 1, 1)),
+        _ROUTING,
+    ),
+    "moe_router_topk_sigmoid_bias": Cases(
+        ("experts", "top_k", "num_groups", "topk_groups"),
+        _rows(
+            "tokens experts top_k num_groups topk_groups",
+            (1, 1, 1, 1, 1),
+            (63, 100, 7, 1, 1),
+            (63, 96, 6, 8, 4),
+            (5, 1024, 32, 16, 16),
+        ),
+        _ROUTING,
+    ),
+    "routed_experts": Cases(
+        ("experts", "top_k", "expert_in", "expert_width"),
+        _rows(
+            "tokens experts top_k expert_in expert_width",
+            (1, 1, 1, 32, 32),
+            (63, 9, 3, 96, 64),
+            (3, 1024, 32, 32, 32),
+            (2, 3, 2, 16384, 32),
+            (2, 3, 2, 32, 16384),
+        ),
+        tuple({"activation": a, "weight_format": w} for a in ("silu", "situ", "gelu_tanh") for w in ("plain", "mxfp4")),
+    ),
+    "sampling": Cases(("vocab",), _rows("wanted vocab", (1, 1), (63, 100), (7, 262144))),
+    "vision_patch_embed": Cases(
+        ("width", "patch_values"), _rows("patches width patch_values", (1, 1, 3), (63, 100, 588), (3, 8192, 3072))
+    ),
+    "vision_position_embed": Cases(
+        ("grid_rows", "grid_columns", "width"),
+        _rows(
+            "patches grid_rows grid_columns width", (PATCHES, 1, 1, 2), (PATCHES, 7, 5, 100), (PATCHES, 64, 64, 2048)
+        ),
+    ),
+    "vision_rope_2d": Cases(
+        ("heads", "head_dim", "rope_pairs"),
+        _rows("patches heads head_dim rope_pairs", (1, 1, 4, 2), (63, 5, 36, 18), (3, 64, 128, 64)),
+    ),
+    "vision_attention": Cases(
+        ("heads", "head_dim"),
+        _rows("patches heads head_dim", (PATCHES, 1, 4), (PATCHES, 5, 36), (PATCHES, 64, 128)),
+        ({"scale": 0.1},),
+    ),
+    "patch_merge": Cases(
+        ("width",), _rows("patches width cell", (PATCHES, 1, 4), (PATCHES, 100, 4), (PATCHES, 8192, 4))
+    ),
+}
