@@ -89,7 +89,7 @@ def read_kimi_moe(reader: ConfigReader, index: int) -> FeedForward:
         return DenseFeedForward(dense_width, activation)
     width = reader.integer("moe_intermediate_size")
     return RoutedExperts(
-        router=_checked(reader, _read_kimi_router(reader)),
+        router=_checked(reader, _read_kimi_router(reader), "num_experts_per_token"),
         width=width,
         activation=activation,
         shared_width=width * reader.integer("num_shared_experts", 0, minimum=0),
@@ -121,15 +121,14 @@ def _read_num_experts(reader: ConfigReader, *spellings: str) -> int:
     return reader.integer(key, maximum=MAX_EXPERTS)
 
 
-def _checked(reader: ConfigReader, router: RouterSpec) -> RouterSpec:
-    if router.top_k > router.num_experts:
-        raise InputError(
-            f"each token chooses {router.top_k} of {router.num_experts} experts",
-            where=reader.where("num_experts_per_tok"),
-        )
+def _checked(reader: ConfigReader, router: RouterSpec, top_k_key: str = "num_experts_per_tok") -> RouterSpec:
+    """The router itself; raises InputError where its sizes contradict each other."""
     if router.num_experts % router.num_groups or router.topk_groups > router.num_groups:
         raise InputError(
             f"{router.num_experts} experts in {router.num_groups} groups, {router.topk_groups} of them chosen",
             where=reader.where("num_expert_group"),
         )
+    eligible = router.num_experts // router.num_groups * router.topk_groups
+    if router.top_k > eligible:
+        raise InputError(f"each token chooses {router.top_k} of {eligible} experts", where=reader.where(top_k_key))
     return router
