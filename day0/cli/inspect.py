@@ -1,0 +1,138 @@
+"""`day0 inspect`: what a model is, which operators it takes, whether we have them; from headers and config alone."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from day0.cli.output import emit
+from day0.coverage import Coverage, judge, load_whitelist
+from day0.errors import ExitCode, InputError
+from day0.inventory import operators_needed
+from day0.profile.families.table import FAMILIES
+from day0.profile.profile import ArchitectureProfile
+from day0.profile.read import read_profile
+from day0.profile.tensors import TensorComparison, compare_tensors
+from day0.report import inspect_document as document
+from day0.report.inspect_diff import ProfileDiff, diff_profiles
+from day0.report.inspect_next import next_steps
+from day0.report.inspect_text import render
+from day0.source.model_files import ModelFiles
+from day0.source.resolve import resolve
+
+NOT_UNDERSTOOD = ("unknown-family", "quantization-not-read", "tensors-unexpected")
+"""Findings after which the operators listed may not be all that the model needs."""
+
+
+def command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Hub id, folder, config.json or recipe:NAME.")],
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="Column of the whitelist that counts. Default: what is found here.")
+    ] = "",
+    whitelist: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Your whitelist, laid over the one that comes with day0.")
+    ] = None,
+    diff: Annotated[
+        str | None, typer.Option(metavar="OTHER", help="Compare with another model: fields, operators, sizes.")
+    ] = None,
+    scaffold: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write stubs for the missing operators (not available yet).")
+    ] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="List the upstream definition's primitive operators (not available yet).")
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings and unverified operators count as no.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the JSON document to this file as well.")
+    ] = None,
+) -> ExitCode:
+    """Say what a model is, which operators it needs, and which of them we lack."""
+    started = time.perf_counter()
+    _refuse_unavailable(scaffold, trace)
+    columns = load_whitelist(whitelist)
+    files = resolve(model)
+    profile = read_profile(files)
+    comparison = compare_tensors(profile, files) if profile.family and files.tensors is not None else None
+    coverage = judge(operators_needed(profile), columns, device or columns.present_device())
+    report = inspect_document(files, profile, comparison, coverage, _diff(profile, diff), started)
+    emit(report, as_json=json, output=output, render=lambda console: render(report, console))
+    return exit_code(report, strict=strict)
+
+
+def inspect_document(
+    files: ModelFiles,
+    profile: ArchitectureProfile,
+    comparison: TensorComparison | None,
+    coverage: Coverage,
+    diff: ProfileDiff | None,
+    started: float,
+) -> document.InspectDocument:
+    """Everything found, as the record that is printed; `started` is a `time.perf_counter` reading."""
+    findings = document.all_findings(files, profile, comparison)
+    nearest = nearest_family(profile) if profile.family is None else None
+    return document.InspectDocument(
+        schema=document.SCHEMA,
+        model=document.model_facts(files, profile, nearest),
+        params=document.parameter_facts(profile),
+        weights=document.weight_facts(files, profile),
+        layers=document.layer_facts(profile),
+        layer_counts=document.layer_counts(profile),
+        experts=document.expert_facts(profile),
+        cache=document.cache_facts(profile),
+        context=document.context_facts(profile),
+        vision=document.vision_facts(profile),
+        mtp=None,
+        device=coverage.device,
+        operators=document.operator_facts(coverage),
+        coverage=coverage.counts,
+        findings=findings,
+        unused_config_keys=profile.unused_config_keys,
+        defaulted_config_keys=profile.defaulted_config_keys,
+        unexpected_tensors=comparison.unexpected if comparison else (),
+        missing_tensors=comparison.missing if comparison else (),
+        diff=diff,
+        scaffold=None,
+        next=next_steps(files.id, nearest, coverage, findings, has_weights=files.tensors is not None),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def exit_code(report: document.InspectDocument, *, strict: bool) -> ExitCode:
+    """No for what is lacking or broken, cannot say for what was not understood, else yes.
+
+    A lack is a lack whatever else the model holds, so it comes first; an empty inspection says nothing.
+    """
+    if report.coverage["gap"] or report.coverage["constraint"]:
+        return ExitCode.NO
+    if any(finding.severity == "error" and finding.code not in NOT_UNDERSTOOD for finding in report.findings):
+        return ExitCode.NO
+    if not report.operators or any(finding.code in NOT_UNDERSTOOD for finding in report.findings):
+        return ExitCode.CANNOT_SAY
+    if strict and (report.coverage["unverified"] or any(f.severity == "warning" for f in report.findings)):
+        return ExitCode.NO
+    return ExitCode.YES
+
+
+def nearest_family(profile: ArchitectureProfile) -> str | None:
+    """The known family whose model type is spelled most like this one's, None where none is close."""
+    spellings = {model_type: family.name for family in FAMILIES.values() for model_type in family.model_types}
+    close = difflib.get_close_matches(profile.model_type, spellings, n=1, cutoff=0.6)
+    return spellings[close[0]] if close else None
+
+
+def _diff(profile: ArchitectureProfile, other: str | None) -> ProfileDiff | None:
+    if other is None:
+        return None
+    files = resolve(other)
+    return diff_profiles(profile, read_profile(files), files.id)
+
+
+def _refuse_unavailable(scaffold: Path | None, trace: bool) -> None:
+    for option, given in (("--scaffold", scaffold is not None), ("--trace", trace)):
+        if given:
+            raise InputError("not available yet", where=option, hint="inspect without it lists the missing operators")

@@ -1,0 +1,249 @@
+"""What `day0 inspect` says, as one record: the JSON of the contract, which the text report reads as well."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from day0.coverage import Coverage, Evidence, Status, Verdict
+from day0.errors import Finding
+from day0.inventory import Fact, layer_operators
+from day0.operators import Phase
+from day0.profile.cache_sizes import CacheSizes, cache_sizes
+from day0.profile.parameters import ParameterCounts, count_parameters, weight_formats
+from day0.profile.profile import ArchitectureProfile, RoutedExperts
+from day0.profile.tensors import TensorComparison, expected_tensors
+from day0.report.inspect_diff import ProfileDiff
+from day0.source.model_files import ModelFiles
+
+SCHEMA = "day0.inspect/1"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """`native` says that the reference runtime has every part of the model."""
+
+    id: str
+    revision: str | None
+    source: str
+    architectures: tuple[str, ...]
+    model_type: str
+    family: str | None
+    nearest_family: str | None
+    native: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFacts:
+    """Bytes and tensors as the headers say ("headers"), or as the profile expects them ("profile").
+
+    None is for what neither knows.
+    """
+
+    bytes: int | None
+    tensors: int | None
+    shards: int
+    formats: dict[str, int]
+    counted_from: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFacts:
+    index: int
+    mixer: str
+    ffn: str
+    residual: str
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCounts:
+    mixer: dict[str, int]
+    ffn: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFacts:
+    max_position: int | None
+    source_field: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFacts:
+    """One need and its verdict."""
+
+    name: str
+    layers: tuple[int, ...]
+    phases: tuple[Phase, ...]
+    shapes: Mapping[str, int]
+    attributes: Mapping[str, Fact]
+    dtype: str
+    used_for: tuple[str, ...]
+    status: Status
+    provider: str | None
+    reason: str
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InspectDocument:
+    """Field by field the document of the contract. What a source cannot tell is None."""
+
+    schema: str
+    model: ModelFacts
+    params: ParameterCounts | None
+    weights: WeightFacts
+    layers: tuple[LayerFacts, ...]
+    layer_counts: LayerCounts
+    experts: dict[str, int] | None
+    cache: CacheSizes | None
+    context: ContextFacts
+    vision: dict[str, Any] | None
+    mtp: dict[str, Any] | None
+    device: str
+    operators: tuple[OperatorFacts, ...]
+    coverage: dict[Status, int]
+    findings: tuple[Finding, ...]
+    unused_config_keys: tuple[str, ...]
+    defaulted_config_keys: tuple[str, ...]
+    unexpected_tensors: tuple[str, ...]
+    missing_tensors: tuple[str, ...]
+    diff: ProfileDiff | None
+    scaffold: dict[str, Any] | None
+    next: tuple[str, ...]
+    seconds: float
+
+
+def model_facts(files: ModelFiles, profile: ArchitectureProfile, nearest: str | None) -> ModelFacts:
+    return ModelFacts(
+        id=files.id,
+        revision=files.revision,
+        source=files.source,
+        architectures=profile.architectures,
+        model_type=profile.model_type,
+        family=profile.family,
+        nearest_family=nearest,
+        native=profile.family is not None and sizes_known(profile),
+    )
+
+
+def sizes_known(profile: ArchitectureProfile) -> bool:
+    """Whether the profile's own sizes can be trusted: a known family whose packing was understood."""
+    return profile.family is not None and not any(f.code == "quantization-not-read" for f in profile.findings)
+
+
+def parameter_facts(profile: ArchitectureProfile) -> ParameterCounts | None:
+    return count_parameters(profile) if profile.family is not None else None
+
+
+def weight_facts(files: ModelFiles, profile: ArchitectureProfile) -> WeightFacts:
+    """From the headers where there are any, else from the profile, else unknown."""
+    if files.tensors is not None:
+        packed = profile.quantization.format if profile.quantization else ""
+        formats: Counter[str] = Counter()
+        for header in files.tensors.values():
+            name = packed if packed and header.dtype == "U8" else header.dtype.lower()
+            formats[name] += header.nbytes
+        return WeightFacts(
+            sum(formats.values()), len(files.tensors), len(files.shards), dict(formats.most_common()), "headers"
+        )
+    if not sizes_known(profile):
+        return WeightFacts(None, None, 0, {}, "nothing")
+    by_format = Counter(weight_formats(profile))
+    tensors = sum(spec.count for spec in expected_tensors(profile))
+    return WeightFacts(by_format.total(), tensors, 0, dict(by_format.most_common()), "profile")
+
+
+def layer_facts(profile: ArchitectureProfile) -> tuple[LayerFacts, ...]:
+    return tuple(
+        LayerFacts(
+            layer.index,
+            layer.mixer.kind,
+            layer.feed_forward.kind,
+            layer.residual.kind,
+            layer_operators(profile, layer),
+        )
+        for layer in profile.layers
+    )
+
+
+def layer_counts(profile: ArchitectureProfile) -> LayerCounts:
+    return LayerCounts(
+        dict(Counter(layer.mixer.kind for layer in profile.layers)),
+        dict(Counter(layer.feed_forward.kind for layer in profile.layers)),
+    )
+
+
+def expert_facts(profile: ArchitectureProfile) -> dict[str, int] | None:
+    """Sizes of the routed layers, None for a dense model; layers that differ are told by the largest."""
+    routed = [layer.feed_forward for layer in profile.layers if isinstance(layer.feed_forward, RoutedExperts)]
+    if not routed:
+        return None
+    largest = max(routed, key=lambda spec: spec.router.num_experts)
+    return {
+        "layers": len(routed),
+        "routed": largest.router.num_experts,
+        "top_k": largest.router.top_k,
+        "width": largest.width,
+        "shared_width": largest.shared_width,
+        "reads": largest.latent_dim or profile.hidden_size,
+    }
+
+
+def cache_facts(profile: ArchitectureProfile) -> CacheSizes | None:
+    return cache_sizes(profile) if profile.layers else None
+
+
+def context_facts(profile: ArchitectureProfile) -> ContextFacts:
+    return ContextFacts(profile.max_position, profile.max_position_field)
+
+
+def vision_facts(profile: ArchitectureProfile) -> dict[str, Any] | None:
+    return asdict(profile.vision) if profile.vision is not None else None
+
+
+def operator_facts(coverage: Coverage) -> tuple[OperatorFacts, ...]:
+    return tuple(_operator(verdict) for verdict in coverage.verdicts)
+
+
+def _operator(verdict: Verdict) -> OperatorFacts:
+    need = verdict.need
+    return OperatorFacts(
+        name=need.name,
+        layers=need.layers,
+        phases=need.phases,
+        shapes=need.shapes,
+        attributes=need.attributes,
+        dtype=need.dtype,
+        used_for=need.used_for,
+        status=verdict.status,
+        provider=verdict.provider,
+        reason=verdict.reason,
+        evidence=verdict.evidence,
+    )
+
+
+def all_findings(
+    files: ModelFiles, profile: ArchitectureProfile, comparison: TensorComparison | None
+) -> tuple[Finding, ...]:
+    """Findings of the road so far, the gravest first."""
+    found = [*files.findings, *profile.findings, *(comparison.findings if comparison else ())]
+    if comparison and comparison.missing:
+        found.append(_names_finding("tensors-missing", "expected and not there", comparison.missing))
+    if comparison and comparison.unexpected:
+        found.append(_names_finding("tensors-unexpected", "there and not expected", comparison.unexpected))
+    if profile.unused_config_keys:
+        text = f"config keys that nobody read: {_some(profile.unused_config_keys, 12)}"
+        found.append(Finding("config-keys-unused", "warning", files.config_name, text))
+    order = {"error": 0, "warning": 1, "note": 2}
+    return tuple(sorted(found, key=lambda finding: order[finding.severity]))
+
+
+def _names_finding(code: str, text: str, names: tuple[str, ...]) -> Finding:
+    return Finding(code, "error", "tensors", f"{len(names)} {text}: {_some(names, 3)}")
+
+
+def _some(names: tuple[str, ...], limit: int) -> str:
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -1,0 +1,46 @@
+"""What to do after an inspection, most pressing first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from day0.coverage import Coverage
+from day0.errors import Finding
+
+
+def next_steps(
+    model: str,
+    nearest_family: str | None,
+    coverage: Coverage,
+    findings: Sequence[Finding],
+    *,
+    has_weights: bool,
+) -> tuple[str, ...]:
+    """One sentence each; commands are ready to be run."""
+    codes = {finding.code for finding in findings}
+    steps: list[str] = []
+    if "unknown-family" in codes:
+        like = f", starting from {nearest_family}" if nearest_family else ""
+        steps.append(f"Describe the family: a table in day0/profile/families{like}.")
+    if "quantization-not-read" in codes:
+        steps.append("Teach profile/read_quant.py this packing; until then sizes are those of unpacked weights.")
+    if "tensors-missing" in codes:
+        steps.append("Complete the checkpoint: tensors that the config asks for are not in any shard.")
+    if "tensors-unexpected" in codes:
+        steps.append("Explain the unexpected tensors: a part of the model is not in the profile.")
+    if "config-keys-unused" in codes:
+        steps.append("Find out what the unread config keys change, then read or ignore them in the family's table.")
+    for verdict in coverage.lacking:
+        if verdict.status == "gap":
+            steps.append(f"Write {verdict.need.name} for {coverage.device}, and its entry in the whitelist.")
+        else:
+            steps.append(f"Extend {verdict.provider}'s {verdict.need.name}, or add another provider: {verdict.reason}.")
+    if coverage.counts["unverified"] and not coverage.lacking:
+        steps.append("Measure the unverified operators: python scripts/record_operator_evidence.py")
+    if coverage.verdicts and not coverage.lacking and not any(finding.severity == "error" for finding in findings):
+        steps.append(f"day0 plan {model} --cluster h200:8")
+        if has_weights:
+            steps.append(f"day0 run-checklist {model}")
+        else:
+            steps.append(f"day0 skeleton {model} tiny-model && day0 run-checklist tiny-model")
+    return tuple(dict.fromkeys(steps))
