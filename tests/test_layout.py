@@ -58,8 +58,8 @@ RUNTIME_MAY_IMPORT: dict[str, set[str]] = {
 }
 """The same inside runtime/."""
 
-PROBE_SIDE = ("probe_", "probes", "runtime_target")
-"""How modules of checklist/ begin that run a model: the probes, the table of them, the target in this process."""
+PROBE_SIDE = "probe_"
+"""How modules of checklist/ begin that may run a model: the probes, their table, the target in this process."""
 
 TORCH = ("day0/runtime/", "day0/numerics/", "day0/checklist/probe_", "day0/bench.py")
 KERNELS = ("day0/runtime/ops/", "day0/scaffold/templates/")

@@ -59,8 +59,11 @@ def test_json_is_the_only_thing_on_stdout(capsys: pytest.CaptureFixture[str]) ->
     assert printed.out.endswith("}\n") and printed.err == ""
 
 
-def test_strings_of_a_model_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_strings_of_a_model_are_shown_as_they_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No markup, no emoji codes, and no control sequence reaches the terminal."""
+    monkeypatch.delenv("COLUMNS", raising=False)
     emit(DOCUMENT, as_json=False, output=None, render=draw)
     shown = capsys.readouterr().out
     assert "[bold]layers[/nonsense] :smile:" in shown
@@ -69,7 +72,9 @@ def test_strings_of_a_model_are_shown_as_they_are(capsys: pytest.CaptureFixture[
     assert "x" * 60 in shown  # not squeezed into eighty columns where nobody asked for that
 
 
-def test_colours_pass_and_other_sequences_do_not(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_colours_pass_and_other_sequences_do_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
