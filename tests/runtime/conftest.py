@@ -1,14 +1,60 @@
-"""An engine without a model, for tests of what surrounds it: scripted tokens, scripted delays, scripted faults."""
+"""Engines for tests: real ones over small checkpoints, and one without a model whose tokens and faults are scripted.
+
+In everything under this folder memory that nobody wrote is NaN, and random numbers are seeded.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
+import torch
 
 from day0.errors import EnvironmentFault, InputError
+from day0.plan.settings import EngineSettings
+from day0.profile.read import read_profile
 from day0.runtime.batch import FinishReason, Request, TokenOutput
+from day0.runtime.engine.engine import Engine
+from day0.runtime.engine.load import load_engine
+from day0.runtime.ops.registry import Operators
+from day0.source.resolve import resolve
+
+# Tests of this folder share plain modules (closeness, kimi_k3_numpy) with those of the folders below.
+sys.path.insert(0, str(Path(__file__).parent))
+
+EngineMaker = Callable[..., Engine]
+"""`(folder, *, ops=None, **settings) -> Engine`, float32 on the CPU unless the settings say otherwise."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unwritten_memory_shows() -> Iterator[None]:
+    """`torch.empty` gives NaN, and the largest value of an integer dtype."""
+    enabled = torch.are_deterministic_algorithms_enabled()
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.utils.deterministic.fill_uninitialized_memory = filled
+    torch.use_deterministic_algorithms(enabled)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def make_engine() -> EngineMaker:
+    def make(folder: Path, *, ops: Operators | None = None, **settings: object) -> Engine:
+        files = resolve(str(folder))
+        defaults: dict[str, object] = {"device": "cpu", "dtype": "float32", "max_num_seqs": 8}
+        return load_engine(files, read_profile(files), EngineSettings(**(defaults | settings)), ops=ops)
+
+    return make
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +63,7 @@ class ScriptedStats:
     waiting: int
     pages_total: int
     pages_free: int
+    state_slots_total: int
     state_slots_free: int
     preemptions: int
     prompt_tokens: int
@@ -68,7 +115,9 @@ class ScriptedEngine:
     def stats(self) -> ScriptedStats:
         running = min(len(self.requests), self.max_running)
         waiting = len(self.requests) - running
-        return ScriptedStats(running, waiting, 8, 8 - running, 8, 0, 0, sum(self.generated.values()), self.steps)
+        return ScriptedStats(
+            running, waiting, 8, 8 - running, 8, 8 - running, 0, 0, sum(self.generated.values()), self.steps
+        )
 
     def _advance(self, request: Request) -> TokenOutput:
         number = self.generated[request.id]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 32 * 2**20
 STALL_SECONDS = 300.0
+# Beside what it says, this keeps FastAPI from documenting its own 422, which is never sent.
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    "4XX": {"description": "The request cannot be served: an OpenAI error object."},
+    "5XX": {"description": "The server cannot serve: an OpenAI error object, or its state from /health."},
+}
 
 
 def create_app(
@@ -45,7 +50,7 @@ def create_app(
     # The pages at docs_url load scripts from elsewhere, so they stay off; the schema itself is at /openapi.json.
     app = FastAPI(title="day0", version=day0.__version__, docs_url=None, redoc_url=None)
     for router in (status_router, completions_router, chat_router, tokenize_router):
-        app.include_router(router(service))
+        app.include_router(router(service), responses=ERROR_RESPONSES)
 
     def answer_error(request: Request, error: Exception) -> Response:
         told = as_api_error(error)

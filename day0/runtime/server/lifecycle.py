@@ -73,6 +73,7 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 lifespan="off",
+                ws="none",
                 server_header=False,
                 timeout_graceful_shutdown=SLOW_READER_SECONDS,
             )

@@ -17,6 +17,7 @@ import pytest
 
 from day0.plan.settings import EngineSettings
 from day0.profile.read import read_profile
+from day0.runtime.engine.engine import Engine
 from day0.runtime.engine.load import load_engine
 from day0.runtime.engine.worker import EngineWorker
 from day0.runtime.server.app import create_app
@@ -47,7 +48,8 @@ class Served:
 
     def all_free(self) -> bool:
         stats = self.worker.stats
-        return stats.pages_free == stats.pages_total and stats.running == stats.waiting == 0
+        free = stats.pages_free == stats.pages_total and stats.state_slots_free == stats.state_slots_total
+        return free and stats.running == stats.waiting == 0
 
     def until_all_free(self, seconds: float = 1.0) -> None:
         until(self.all_free, seconds)
@@ -97,12 +99,21 @@ def tokenizer(tiny_llama: Path) -> Tokenizer:
     return Tokenizer.from_folder(tiny_llama)
 
 
+def loader(folder: Path) -> Callable[[], Engine]:
+    files = resolve(str(folder))
+    return partial(load_engine, files, read_profile(files), EngineSettings(device="cpu", max_num_seqs=32))
+
+
 @pytest.fixture(scope="module")
 def llama(serve: Callable[..., Served], tiny_llama: Path, tokenizer: Tokenizer) -> Served:
-    """The llama model behind a server."""
-    files = resolve(str(tiny_llama))
-    settings = EngineSettings(device="cpu", max_num_seqs=32)
-    return serve(partial(load_engine, files, read_profile(files), settings), tokenizer)
+    """The tiny attention model behind a server."""
+    return serve(loader(tiny_llama), tokenizer)
+
+
+@pytest.fixture(scope="module")
+def kimi(serve: Callable[..., Served], tiny_kimi_k3: Path) -> Served:
+    """The tiny hybrid model, which keeps recurrent state per sequence, behind a server."""
+    return serve(loader(tiny_kimi_k3), Tokenizer.from_folder(tiny_kimi_k3))
 
 
 @pytest.fixture

@@ -50,4 +50,5 @@ def test_a_step_that_never_ends_shows_in_the_health(scripted):
 
 def test_the_schema_is_served(scripted):
     paths = httpx.get(f"{scripted().url}/openapi.json").json()["paths"]
+    assert set(paths["/v1/completions"]["post"]["responses"]) == {"200", "4XX", "5XX"}
     assert {"/v1/chat/completions", "/v1/completions", "/v1/models", "/health", "/metrics", "/tokenize"} <= set(paths)
