@@ -1,106 +1,15 @@
-"""Latency, throughput and peak memory of a target, and the baseline record that later runs are held against."""
+"""The baseline record that later runs are held against."""
 
 from __future__ import annotations
 
-import os
-import statistics
-import tempfile
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import msgspec
-import psutil
 
 from day0.errors import InputError
-
-SAMPLE_SECONDS = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """One answered request: seconds from sending to each arrival, and the tokens that arrived in all."""
-
-    arrivals: tuple[float, ...]
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class LoadFigures:
-    """Figures of one closed-loop load. Medians in milliseconds; throughput counts generated tokens over wall time.
-
-    Time per token is (last arrival - first) / (tokens - 1), so that the first token's wait is in `ttft_ms` alone.
-    """
-
-    concurrency: int
-    requests: int
-    ttft_ms: float
-    ttft_p95_ms: float
-    tpot_ms: float
-    tpot_p95_ms: float
-    tokens_per_s: float
-    ttft_samples_ms: tuple[float, ...]
-    tpot_samples_ms: tuple[float, ...]
-
-
-def load_figures(timings: Sequence[Timing], concurrency: int, wall_seconds: float) -> LoadFigures:
-    """Figures of the answered requests; at least one with two tokens is needed."""
-    timed = [timing for timing in timings if timing.arrivals and timing.tokens > 1]
-    assert timed, "no request gave two tokens"
-    ttft = tuple(1e3 * timing.arrivals[0] for timing in timed)
-    tpot = tuple(1e3 * (timing.arrivals[-1] - timing.arrivals[0]) / (timing.tokens - 1) for timing in timed)
-    return LoadFigures(
-        concurrency=concurrency,
-        requests=len(timed),
-        ttft_ms=statistics.median(ttft),
-        ttft_p95_ms=percentile(ttft, 0.95),
-        tpot_ms=statistics.median(tpot),
-        tpot_p95_ms=percentile(tpot, 0.95),
-        tokens_per_s=sum(timing.tokens for timing in timed) / wall_seconds,
-        ttft_samples_ms=ttft,
-        tpot_samples_ms=tpot,
-    )
-
-
-def percentile(samples: Sequence[float], share: float) -> float:
-    """The smallest sample with at least `share` of the samples at or below it (no interpolation)."""
-    ordered = sorted(samples)
-    rank = -(-len(ordered) * share // 1)
-    return ordered[max(0, min(len(ordered), int(rank)) - 1)]
-
-
-def private_bytes() -> int:
-    """Memory of this process without mapped files and shared memory, in bytes."""
-    info = psutil.Process().memory_info()
-    return int(info.rss - getattr(info, "shared", 0))
-
-
-class MemoryPeak:
-    """Samples `private_bytes` in a thread while a block runs; `peak` is the largest value seen."""
-
-    def __init__(self) -> None:
-        self.before = private_bytes()
-        self.peak = self.before
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._sample, name="day0-memory-peak", daemon=True)
-
-    def __enter__(self) -> MemoryPeak:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-        self.peak = max(self.peak, private_bytes())
-
-    def _sample(self) -> None:
-        while not self._stop.wait(SAMPLE_SECONDS):
-            self.peak = max(self.peak, private_bytes())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,17 +19,6 @@ class Baseline:
     schema: str = "day0.baseline/1"
     key: dict[str, str]
     measured: dict[str, dict[str, Any]]
-
-
-def save_baseline(baseline: Baseline, path: Path) -> None:
-    """Write as JSON; an interrupted write leaves the earlier file whole."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(baseline), indent=1))
-        os.replace(file.name, path)
-    except OSError as fault:
-        raise InputError(f"cannot write the baseline: {fault.strerror}", where=str(path)) from fault
 
 
 def read_baseline(path: Path, key: Mapping[str, str]) -> Baseline:

@@ -72,6 +72,10 @@ class EndpointTarget:
             return "prompts of a known length need a tokenizer beside the model, or a server that takes token ids"
         return None
 
+    def facts(self) -> dict[str, Any]:
+        """Facts of the environment that the server tells; its device is its own affair."""
+        return {"device": "remote", "served_model": self.served_model().get("id")}
+
     def max_model_len(self) -> int | None:
         value = self.served_model().get("max_model_len")
         return value if isinstance(value, int) else None

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from day0.checklist.checklist import Measured, Where
-from day0.checklist.runtime_target import RuntimeTarget
+from day0.checklist.probe_runtime import RuntimeTarget
 from day0.checklist.target import CheckContext
 from day0.numerics.compare import Comparison, Node, compare_traces
 from day0.plan.settings import EngineSettings

@@ -6,11 +6,11 @@ import gc
 import time
 from dataclasses import asdict
 
-from day0.bench import MemoryPeak, Timing, load_figures
 from day0.checklist.checklist import Measured, Outcome
+from day0.checklist.figures import LoadFigures, MemoryPeak, Timing, load_figures
+from day0.checklist.probe_runtime import RuntimeTarget
 from day0.checklist.probe_text import first_fault
 from day0.checklist.prompts import prompt_ids
-from day0.checklist.runtime_target import RuntimeTarget
 from day0.checklist.target import Ask, CheckContext
 
 
@@ -50,7 +50,14 @@ def load(
             "max_tokens": max_tokens,
             "wall_s": wall,
         },
-        message=first_fault(answers),
+        message=first_fault(answers) or _summary(figures),
+    )
+
+
+def _summary(figures: LoadFigures) -> str:
+    return (
+        f"{figures.ttft_ms:.1f} ms to the first token, {figures.tpot_ms:.2f} ms per token, "
+        f"{figures.tokens_per_s:.0f} tokens/s"
     )
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from day0.checklist.checklist import Measured, NotChecked, Outcome
 from day0.checklist.probe_paths import engine_of, first_difference, path_tolerance, sibling
+from day0.checklist.probe_runtime import EngineClient
 from day0.checklist.probe_text import first_fault
 from day0.checklist.prompts import prompt_ids, sentence_ids
-from day0.checklist.runtime_target import EngineClient
 from day0.checklist.target import Answer, Ask, CheckContext
 from day0.runtime.cache.storage import page_bytes
 from day0.runtime.engine.engine import Engine

@@ -9,8 +9,8 @@ import torch
 from day0.checklist.checklist import Measured, NotChecked, Outcome
 from day0.checklist.client import EndpointTarget
 from day0.checklist.probe_paths import engine_of
+from day0.checklist.probe_runtime import RuntimeTarget
 from day0.checklist.prompts import prompt_ids
-from day0.checklist.runtime_target import RuntimeTarget
 from day0.checklist.target import CheckContext
 from day0.errors import Day0Error
 from day0.profile.cache_sizes import cache_sizes
@@ -80,13 +80,17 @@ def cache(context: CheckContext) -> Outcome:
             "batched_tokens": settings.max_num_batched_tokens,
             "batch_holds_all": settings.max_num_batched_tokens >= settings.max_num_seqs,
         },
-        hint="raise --kv-cache-bytes or --mem-fraction, or lower --max-model-len",
+        hint="give the cache more memory, or take a shorter context",
     )
 
 
 def tokenizer(context: CheckContext) -> Outcome:
     """Every id has an embedding, end tokens exist and agree, and text comes back from its ids."""
     own, profile = context.target.tokenizer, context.profile
+    if own is None and context.tokenizer_fault is not None:
+        names = ("ids_beyond_embedding", "vocabulary_beyond_embedding", "num_end_tokens", "end_tokens_outside")
+        values = dict.fromkeys((*names, "end_tokens_agree", "texts_changed"))
+        return Measured(1, values, message=f"the tokenizer files cannot be used: {context.tokenizer_fault}")
     if own is None:
         return NO_TOKENIZER
     lost = [text for text in SAMPLES if own.decode(own.encode(text)) != text]

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from day0.checklist.checklist import Measured, NotChecked, Outcome, Where
 from day0.checklist.client import EndpointTarget
+from day0.checklist.probe_runtime import RuntimeTarget
 from day0.checklist.prompts import prompt_ids, sentence_ids
-from day0.checklist.runtime_target import RuntimeTarget
 from day0.checklist.target import Answer, Ask, CheckContext
 
 
@@ -181,7 +181,7 @@ def too_long(context: CheckContext) -> Outcome:
             "limit": limit,
         },
         where=Where(length=length),
-        message=refused.message,
+        message="" if refused.fate == "refused" else f"{refused.fate}: {refused.message}",
     )
 
 

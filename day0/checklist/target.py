@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -86,11 +86,15 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """What every probe is given. `reference` is "runtime", "transformers" or the path of a stored trace."""
+    """What every probe is given.
+
+    `reference` is "runtime", "transformers" or the path of a stored trace. `tokenizer_fault` says why the model's
+    tokenizer files gave no tokenizer.
+    """
 
     files: ModelFiles
     profile: ArchitectureProfile
     target: Target
     reference: str
     seed: int = 0
-    notes: tuple[str, ...] = field(default=())
+    tokenizer_fault: str | None = None

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from day0.checklist.checklist import ChecklistResult, CheckResult
 from day0.report.checklist_plots import checklist_plots
-from day0.report.checklist_text import limits_text, number_text, where_text
+from day0.report.checklist_text import counts_text, limits_text, number_text, where_text
 
 
 def html_document(result: ChecklistResult) -> str:
@@ -32,16 +32,8 @@ def html_document(result: ChecklistResult) -> str:
         rows=_rows,
         facts=_facts(result),
         open_checks=[check for check in result.checks() if check.status not in ("pass", "na")],
-        counts={status: sum(check.status == status for check in result.checks()) for status in _STATUSES},
+        counts=counts_text(result),
     )
-
-
-def write_html(result: ChecklistResult, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(html_document(result), encoding="utf-8")
-
-
-_STATUSES = ("pass", "warn", "fail", "error", "skip", "na")
 
 
 def _rows(check: CheckResult) -> list[tuple[str, str, str]]:
@@ -64,10 +56,9 @@ def _facts(result: ChecklistResult) -> dict[str, str]:
         "Seed": result.seed,
     }
     for name, value in result.environment.items():
+        label = name.removesuffix("_bytes").replace("_", " ").capitalize()
         if isinstance(value, dict):
-            facts[name.capitalize()] = ", ".join(f"{key} {entry}" for key, entry in value.items())
+            facts[label] = ", ".join(f"{key} {entry}" for key, entry in value.items())
         else:
-            facts[name.replace("_", " ").capitalize()] = (
-                f"{value / 2**30:.1f} GiB" if name.endswith("_bytes") else value
-            )
+            facts[label] = f"{value / 2**30:.1f} GiB" if name.endswith("_bytes") else value
     return {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in facts.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
 from day0.checklist.checklist import ChecklistResult, CheckResult, PhaseResult
@@ -19,11 +18,6 @@ def junit_document(result: ChecklistResult) -> bytes:
         root.append(_suite(phase, result))
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-
-
-def write_junit(result: ChecklistResult, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(junit_document(result))
 
 
 def _suite(phase: PhaseResult, result: ChecklistResult) -> ElementTree.Element:

@@ -9,14 +9,15 @@ from typing import Any
 
 from day0.checklist.checklist import ChecklistResult
 
-_INK, _MARK, _SECOND, _LIMIT = "#24292f", "#0b6e99", "#d98e04", "#b3261e"
+_INK, _LIMIT = "#24292f", "#b3261e"
+_COLOURS = ("#0b6e99", "#d98e04", "#6b7f3a", "#8250a0", "#7a6a5a")
 
 
 def checklist_plots(result: ChecklistResult) -> dict[str, str]:
     """SVG by title; a plot without data is left out.
 
     Measured keys that are drawn: `ttft_samples_ms`, `tpot_samples_ms`; `errors` (error by tensor, in execution
-    order) with `tolerance`; `planned_bytes` and `measured_bytes` (bytes by part).
+    order) with `tolerance`, checks over the same tensors in one plot; `planned_bytes` and `measured_bytes` (by part).
     """
     plots: dict[str, str] = {}
     latencies = {
@@ -24,14 +25,22 @@ def checklist_plots(result: ChecklistResult) -> dict[str, str]:
     }
     if latencies:
         plots["Latency"] = _svg(lambda figure: _latency(figure, latencies), height=2.6)
+    for checks in _by_tensors(result):
+        plots[f"Error by tensor: {', '.join(checks)}"] = _svg(_layer_plot(checks), height=2.8)
+    for check in result.checks():
+        if isinstance(check.measured.get("planned_bytes"), Mapping):
+            plots[f"Memory: {check.id}"] = _svg(_memory_plot(check.measured), height=1.7)
+    return plots
+
+
+def _by_tensors(result: ChecklistResult) -> list[dict[str, Mapping[str, Any]]]:
+    """Measurements with errors by tensor, grouped where they are about the same tensors."""
+    groups: dict[tuple[str, ...], dict[str, Mapping[str, Any]]] = {}
     for check in result.checks():
         errors = check.measured.get("errors")
         if isinstance(errors, Mapping) and len(errors) > 1:
-            draw = _layer_plot(errors, check.measured.get("tolerance"))
-            plots[f"Error by tensor: {check.id}"] = _svg(draw, height=2.8)
-        if isinstance(check.measured.get("planned_bytes"), Mapping):
-            plots["Memory: planned and measured"] = _svg(_memory_plot(check.measured), height=1.6)
-    return plots
+            groups.setdefault(tuple(errors), {})[check.id] = check.measured
+    return list(groups.values())
 
 
 def _svg(draw: Callable[[Any], None], *, height: float) -> str:
@@ -66,31 +75,33 @@ def _latency(figure: Any, latencies: Mapping[str, Mapping[str, Any]]) -> None:
             samples = sorted(measured[key])
             shares = [(rank + 1) / len(samples) for rank in range(len(samples))]
             label = f"{measured.get('concurrency', '?')} at a time"
-            axis.step(samples, shares, where="post", label=label, color=(_MARK, _SECOND, _INK)[number % 3])
+            axis.step(samples, shares, where="post", label=label, color=_COLOURS[number % len(_COLOURS)])
         axis.set(title=title, xlabel="ms", ylim=(0, 1.03))
         axis.set_xlim(left=0)
     axes[0].set_ylabel("share of requests")
-    axes[0].legend(frameon=False, loc="lower right")
+    axes[1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def _layer_plot(errors: Mapping[str, float | None], tolerance: float | None) -> Callable[[Any], None]:
+def _layer_plot(checks: Mapping[str, Mapping[str, Any]]) -> Callable[[Any], None]:
     def draw(figure: Any) -> None:
         axis = figure.subplots()
-        names = list(errors)
-        # A logarithmic axis has no place for exact zero; such points sit on the floor.
-        floor = 1e-9
-        values = [max(floor, value) if value is not None else None for value in errors.values()]
-        points = [(index, value) for index, value in enumerate(values) if value is not None]
-        axis.plot([x for x, _ in points], [y for _, y in points], "o-", markersize=3, linewidth=1, color=_MARK)
-        for index, value in enumerate(values):
-            if value is None:
+        for number, (name, measured) in enumerate(checks.items()):
+            # A logarithmic axis has no place for exact zero; such points sit on the floor.
+            values = [None if value is None else max(1e-9, value) for value in measured["errors"].values()]
+            points = [(index, value) for index, value in enumerate(values) if value is not None]
+            colour = _COLOURS[number % len(_COLOURS)]
+            axis.plot(*zip(*points, strict=True), "o-", markersize=3, linewidth=1, color=colour, label=name)
+            for index in (index for index, value in enumerate(values) if value is None):
                 axis.axvline(index, color=_LIMIT, linewidth=1, linestyle=":")
-        if tolerance:
+        for tolerance in {measured["tolerance"] for measured in checks.values() if measured.get("tolerance")}:
             axis.axhline(tolerance, color=_LIMIT, linewidth=1)
             axis.annotate("tolerance", (0, tolerance), color=_LIMIT, va="bottom", fontsize=7.5)
+        names = list(next(iter(checks.values()))["errors"])
         ticks = _ticks(len(names))
         axis.set_xticks(ticks, [names[tick].removeprefix("layers.") for tick in ticks], rotation=45, ha="right")
-        axis.set(yscale="log", ylabel="relative error of the worst token")
+        axis.set(yscale="log", ylabel="error of the worst token")
+        if len(checks) > 1:
+            axis.legend(frameon=False, fontsize=7.5)
 
     return draw
 
@@ -103,17 +114,18 @@ def _ticks(count: int) -> Sequence[int]:
 def _memory_plot(measured: Mapping[str, Any]) -> Callable[[Any], None]:
     def draw(figure: Any) -> None:
         axis = figure.subplots()
-        colours = (_MARK, _SECOND, "#6b7f3a", "#8250a0", "#888888")
+        colours = iter(_COLOURS * 2)
         for row, key in enumerate(("measured_bytes", "planned_bytes")):
             left = 0.0
-            for number, (part, size) in enumerate(measured.get(key, {}).items()):
+            for part, size in measured.get(key, {}).items():
                 mib = size / 2**20
-                axis.barh(row, mib, left=left, color=colours[number % len(colours)], label=part)
+                if mib > 0:
+                    axis.barh(row, mib, left=left, color=next(colours), label=part)
                 left += mib
             axis.annotate(f" {left:,.0f} MiB", (left, row), va="center")
         axis.set_yticks((0, 1), ("measured", "planned"))
         axis.set_xlabel("MiB")
         axis.margins(x=0.12)
-        axis.legend(frameon=False, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.35), fontsize=7.5)
+        axis.legend(frameon=False, ncols=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=7.5)
 
     return draw

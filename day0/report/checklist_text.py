@@ -31,14 +31,18 @@ def render_checklist(result: ChecklistResult, console: Console) -> None:
 
 def verdict_line(result: ChecklistResult) -> Text:
     """READY / NOT READY / INCOMPLETE, the model, and the count of each status."""
-    counts = Counter(check.status for check in result.checks())
     text = Text(result.verdict.replace("-", " ").upper(), style=VERDICT_STYLES[result.verdict])
     text.append(f"  {result.model.get('id', '')}", style="bold")
-    shown = [f"{counts[status]} {status}" for status in STATUS_STYLES if counts[status]]
-    text.append(f"  {', '.join(shown)} in {result.seconds:.1f} s", style="default")
+    text.append(f"  {counts_text(result)} in {result.seconds:.1f} s", style="default")
     if result.interrupted:
         text.append("  interrupted", style="bold red")
     return text
+
+
+def counts_text(result: ChecklistResult) -> str:
+    """How many checks ended how: `28 pass, 6 na`."""
+    counts = Counter(check.status for check in result.checks())
+    return ", ".join(f"{counts[status]} {status}" for status in STATUS_STYLES if counts[status])
 
 
 def environment_line(result: ChecklistResult) -> str:
@@ -57,25 +61,39 @@ def environment_line(result: ChecklistResult) -> str:
 
 
 def _phase(phase: PhaseResult) -> RenderableType:
-    table = Table.grid(padding=(0, 1))
+    header = Text(f"{phase.name:<12}", style="bold")
+    header.append(phase.status, style=STATUS_STYLES[phase.status])
+    reasons = {check.message for check in phase.checks}
+    if phase.status == "na" and len(reasons) == 1:
+        header.append(f"  {reasons.pop()}", style="dim")
+        return header
+    table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(width=5)
-    table.add_column(no_wrap=True)
+    table.add_column(width=20)
     table.add_column(ratio=1, overflow="fold")
     table.add_column(justify="right", no_wrap=True)
     for check in phase.checks:
-        style = STATUS_STYLES[check.status]
-        detail = Text(check.message if check.status != "pass" and check.message else check.title)
-        if check.where is not None and check.status in _LOUD:
-            detail.append(f" [{where_text(check.where)}]", style="bold")
-        if check.hint and check.status in _LOUD:
-            detail.append(f"\n{check.hint}", style="italic dim")
         name = Text(check.id.removeprefix(f"{phase.name}."))
         if not check.required:
             name.append(" (optional)", style="dim")
-        table.add_row(Text(check.status, style=style), name, detail, Text(f"{check.seconds:.1f} s", style="dim"))
-    header = Text(phase.name, style="bold")
-    header.append(f"  {phase.status}", style=STATUS_STYLES[phase.status])
+        status = Text(check.status, style=STATUS_STYLES[check.status])
+        table.add_row(status, name, _detail(check), Text(f"{check.seconds:.1f} s", style="dim"))
     return Group(header, Padding(table, (0, 0, 0, 2)))
+
+
+def _detail(check: CheckResult) -> Text:
+    """The title, and figures beside it, where a check passed; else why not, where, and what to do."""
+    if check.status == "pass":
+        text = Text(check.title)
+        if check.message:
+            text.append(f": {check.message}", style="dim")
+        return text
+    text = Text(check.message or check.title)
+    if check.where is not None and check.status in _LOUD:
+        text.append(f" [{where_text(check.where)}]", style="bold")
+    if check.hint and check.status in _LOUD:
+        text.append(f"\n{check.hint}", style="italic dim")
+    return text
 
 
 def where_text(where: Where) -> str:

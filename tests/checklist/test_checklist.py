@@ -24,7 +24,7 @@ from day0.checklist.checklist import (
     verdict,
     with_baseline,
 )
-from day0.errors import InputError
+from day0.errors import CannotSay, InputError
 
 
 @pytest.mark.parametrize(
@@ -152,6 +152,10 @@ def wrong_input(context: object) -> Outcome:
     raise InputError("no shard", where="model.safetensors", hint="fetch it")
 
 
+def undecided(context: object) -> Outcome:
+    raise CannotSay("no family explains this model")
+
+
 def empty(context: object) -> Outcome:
     return Measured(0, {"ok": True})
 
@@ -165,7 +169,8 @@ def interrupting(context: object) -> Outcome:
 
 
 PROBES = {
-    function.__name__: Probe(function) for function in (fine, broken, wrong_input, empty, absent, interrupting)
+    function.__name__: Probe(function)
+    for function in (fine, broken, wrong_input, undecided, empty, absent, interrupting)
 } | {"needy": Probe(fine, needs=("engine",))}
 
 
@@ -193,6 +198,11 @@ def test_nothing_inspected_is_not_a_pass() -> None:
     (check,) = phase.checks
     assert check.status == "skip" and "nothing" in check.message
     assert check.measured["inspected"] == 0
+
+
+def test_what_cannot_be_said_is_skipped_with_the_reason() -> None:
+    (phase,) = run_of([spec("undecided")], PROBES).run()
+    assert (phase.checks[0].status, phase.checks[0].message) == ("skip", "no family explains this model")
 
 
 def test_na_carries_its_reason() -> None:

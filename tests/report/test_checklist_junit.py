@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from xml.etree import ElementTree
 
 from day0.checklist.checklist import ChecklistResult
-from day0.report.checklist_junit import junit_document, write_junit
+from day0.report.checklist_junit import junit_document
 
 
 def test_counts_per_phase(result: ChecklistResult) -> None:
@@ -43,8 +42,3 @@ def test_control_characters_leave_xml_that_parses(result: ChecklistResult) -> No
     root = ElementTree.fromstring(junit_document(replace(result, phases=(phase,))))
     failure = root.find(".//failure")
     assert failure is not None and failure.get("message", "").endswith("red")
-
-
-def test_written_with_its_folder(result: ChecklistResult, tmp_path: Path) -> None:
-    write_junit(result, tmp_path / "made" / "junit.xml")
-    assert ElementTree.parse(tmp_path / "made" / "junit.xml").getroot().tag == "testsuites"

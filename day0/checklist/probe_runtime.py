@@ -6,8 +6,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from day0.bench import private_bytes
+from torch import get_num_threads as num_threads
+
+from day0.checklist.figures import private_bytes
 from day0.checklist.target import Answer, Ask
 from day0.errors import Day0Error, EnvironmentFault, InputError
 from day0.plan.settings import EngineSettings
@@ -15,7 +18,8 @@ from day0.profile.profile import ArchitectureProfile
 from day0.runtime.batch import Request, SamplingParams, TokenOutput
 from day0.runtime.engine.engine import Engine, QueueFull
 from day0.runtime.engine.load import load_engine
-from day0.runtime.tokenizer import TextStream, Tokenizer
+from day0.runtime.engine.memory import choose_device, choose_dtype
+from day0.runtime.tokenizer import VOCABULARY_FILES, TextStream, Tokenizer
 from day0.source.model_files import ModelFiles
 
 STALLED_STEPS = 2000
@@ -29,6 +33,16 @@ class StartFacts:
     seconds: dict[str, float]
     bytes_before: int
     bytes_after: int
+
+
+def tokenizer_of(files: ModelFiles) -> tuple[Tokenizer | None, str | None]:
+    """The model's tokenizer, or why its files give none; (None, None) where it comes without such files."""
+    if files.folder is None or not any((files.folder / name).is_file() for name in VOCABULARY_FILES):
+        return None, None
+    try:
+        return Tokenizer.from_folder(files.folder), None
+    except Day0Error as fault:
+        return None, str(fault)
 
 
 class RuntimeTarget:
@@ -50,6 +64,8 @@ class RuntimeTarget:
         self.settings = settings
         self.tokenizer = tokenizer
         self.on_phase = on_phase
+        self.device = choose_device(settings.device)
+        self.dtype = choose_dtype(settings.dtype, profile, self.device)
         self.start_facts: StartFacts | None = None
         self._engine: Engine | None = None
         self._fault: Day0Error | None = None
@@ -95,6 +111,10 @@ class RuntimeTarget:
         if need == "text" and self.tokenizer is None:
             return "the model comes without a tokenizer"
         return None
+
+    def facts(self) -> dict[str, Any]:
+        """Facts of the environment that decide numbers and speed."""
+        return {"device": str(self.device), "dtype": str(self.dtype).removeprefix("torch."), "threads": num_threads()}
 
     def max_model_len(self) -> int | None:
         return self.engine().max_model_len

@@ -1,0 +1,246 @@
+"""`day0 run-checklist`: load, start, ask, compare, strain; one verdict with the evidence beside it."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from day0.checklist.checklist import PHASES, Checklist, ChecklistResult, ChecklistRun, verdict
+from day0.checklist.environment import machine_facts
+from day0.cli.output import emit, encode, status_console, write_file
+from day0.errors import ExitCode, InputError
+from day0.plan.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from day0.checklist.client import EndpointTarget
+    from day0.checklist.probe_runtime import RuntimeTarget
+    from day0.checklist.target import CheckContext
+
+EXIT_CODES = {"ready": ExitCode.YES, "not-ready": ExitCode.NO, "incomplete": ExitCode.CANNOT_SAY}
+REFERENCE_CHECKS = ("numerics.reference", "numerics.endpoint")
+"""Probes that compare with a reference: required where the user names one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asks for, checked as far as that goes without the model."""
+
+    model: str
+    checklist: str
+    phases: tuple[str, ...]
+    target: str
+    reference: str | None
+    settings: EngineSettings
+    seed: int
+    api_key: str | None
+
+
+def command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Hub id or folder; with --target also a config.json.")],
+    checklist: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="quick, default, full, endpoint, or your own YAML.", show_default=False),
+    ] = None,
+    phase: Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"Only these: {', '.join(PHASES)}.")] = None,
+    target: Annotated[str, typer.Option(metavar="runtime|URL", help="What is checked.")] = "runtime",
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="runtime|transformers|FILE",
+            help="What numbers are compared with. Default: transformers, where it knows the model.",
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="Device of the runtime.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="Type of weights and activations.")] = "auto",
+    nproc: Annotated[int, typer.Option(min=1, help="Ranks of the runtime (only 1 for now).")] = 1,
+    stream: Annotated[bool, typer.Option("--stream", help="Weights layer by layer (not available yet).")] = False,
+    report_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where reports go. Default: day0-report/MODEL-TIME.", show_default=False),
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="JUnit XML to this file as well.")] = None,
+    baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Earlier measurements to hold against.")] = None,
+    save_baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep this run's measurements.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of prompts and sampling.")] = 0,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="DAY0_API_KEY", help="Key for a --target that asks one.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON document here as well.")] = None,
+) -> ExitCode:
+    """Run a checklist on a model and say whether it is ready here."""
+    _refuse_not_yet(nproc, stream)
+    asked = Asked(
+        model=model,
+        checklist=checklist or ("default" if target == "runtime" else "endpoint"),
+        phases=_phases(phase),
+        target=_checked_target(target),
+        reference=reference,
+        settings=EngineSettings(device=device, dtype=dtype, seed=seed),
+        seed=seed,
+        api_key=api_key,
+    )
+    result, key = run(asked, baseline)
+    folder = report_dir or _report_folder(result)
+    write_reports(result, folder, junit)
+    if save_baseline is not None:
+        _save_baseline(result, key, save_baseline)
+
+    from day0.report.checklist_text import render_checklist
+
+    emit(result, as_json=json, output=output, render=lambda console: render_checklist(result, console))
+    status_console().print(f"report: {folder / 'report.html'}", soft_wrap=True)
+    return ExitCode.INTERRUPTED if result.interrupted else EXIT_CODES[result.verdict]
+
+
+def _refuse_not_yet(nproc: int, stream: bool) -> None:
+    if nproc > 1:
+        raise InputError(f"{nproc} ranks asked for, and the reference runtime runs one for now", where="--nproc")
+    if stream:
+        raise InputError("weights are not streamed layer by layer yet", where="--stream")
+
+
+def _phases(names: list[str] | None) -> tuple[str, ...]:
+    for name in names or ():
+        if name not in PHASES:
+            raise InputError(f"no phase {name!r}", where="--phase", hint=f"one of {', '.join(PHASES)}")
+    return tuple(names) if names else PHASES
+
+
+def _checked_target(target: str) -> str:
+    if target != "runtime" and not re.match(r"https?://[^/\s]+", target):
+        raise InputError(f"neither `runtime` nor a URL: {target!r}", where="--target", hint="http://127.0.0.1:8000")
+    return target
+
+
+def run(asked: Asked, baseline: Path | None) -> tuple[ChecklistResult, dict[str, str]]:
+    """Run the checklist; the second value is what a baseline of this run is keyed by."""
+    # Here and not at the top: the probes import torch, which takes seconds, and wrong options are said before that.
+    from day0.bench import read_baseline
+    from day0.checklist.probe_table import PROBES
+    from day0.checklist.read import find_checklist, read_checklist
+
+    started = time.perf_counter()
+    checklist = read_checklist(find_checklist(asked.checklist), PROBES)
+    context, target = _context(asked)
+    if asked.reference is not None:
+        checklist = _requiring_reference(checklist)
+    environment = machine_facts() | target.facts()
+    key = baseline_key(context, checklist, environment)
+    earlier = read_baseline(baseline, key) if baseline is not None else None
+    with status_console().status("starting") as status:
+        running = ChecklistRun(
+            checklist,
+            PROBES,
+            context,
+            lacks=target.lacks,
+            phases=asked.phases,
+            before=earlier.measured if earlier is not None else None,
+            on_start=lambda spec: status.update(f"{spec.phase}: {spec.title}"),
+        )
+        phases = running.run()
+    result = ChecklistResult(
+        verdict=verdict(phases),
+        model=_model_facts(context),
+        target=target.name,
+        reference=context.reference,
+        checklist=checklist.name,
+        environment=environment,
+        seed=asked.seed,
+        phases=phases,
+        baseline={"file": str(baseline), "key": key} if baseline is not None else None,
+        interrupted=running.interrupted,
+        seconds=time.perf_counter() - started,
+    )
+    return result, key
+
+
+def _context(asked: Asked) -> tuple[CheckContext, RuntimeTarget | EndpointTarget]:
+    from day0.checklist.client import EndpointTarget
+    from day0.checklist.probe_runtime import RuntimeTarget, tokenizer_of
+    from day0.checklist.target import CheckContext
+    from day0.profile.read import read_profile
+    from day0.source.resolve import fetch_weights, resolve
+
+    files = resolve(asked.model)
+    if asked.target == "runtime":
+        files = replace(files, folder=fetch_weights(files))
+    profile = read_profile(files)
+    tokenizer, fault = tokenizer_of(files)
+    target: RuntimeTarget | EndpointTarget
+    if asked.target == "runtime":
+        target = RuntimeTarget(files, profile, asked.settings, tokenizer)
+    else:
+        target = EndpointTarget(asked.target, tokenizer, api_key=asked.api_key)
+    reference = asked.reference or "transformers"
+    if reference not in ("runtime", "transformers") and not Path(reference).is_file():
+        raise InputError(f"no such file: {reference}", where="--reference", hint="runtime, transformers, or a trace")
+    return CheckContext(files, profile, target, reference, asked.seed, fault), target
+
+
+def _requiring_reference(checklist: Checklist) -> Checklist:
+    checks = tuple(
+        replace(check, required=True) if check.probe in REFERENCE_CHECKS else check for check in checklist.checks
+    )
+    return replace(checklist, checks=checks)
+
+
+def _model_facts(context: CheckContext) -> dict[str, Any]:
+    files, profile = context.files, context.profile
+    return {
+        "id": files.id,
+        "revision": files.revision,
+        "source": files.source,
+        "architectures": list(profile.architectures),
+        "model_type": profile.model_type,
+        "family": profile.family,
+        "native": profile.family is not None,
+    }
+
+
+def baseline_key(context: CheckContext, checklist: Checklist, environment: dict[str, Any]) -> dict[str, str]:
+    """What must be the same for two runs to be compared. Hosts are told apart by processor and number of CPUs."""
+    versions = environment["versions"]
+    return {
+        "model": Path(context.files.id).name,
+        "revision": str(context.files.revision),
+        "weights": str(context.files.weight_bytes),
+        "target": context.target.kind,
+        "checklist": checklist.name,
+        **{name: str(environment.get(name)) for name in ("device", "dtype", "processor", "cpus")},
+        **{name: versions.get(name, "") for name in ("day0", "torch", "python")},
+    }
+
+
+def _save_baseline(result: ChecklistResult, key: dict[str, str], path: Path) -> None:
+    """Keep what was measured; a run that is not ready is no measure for others."""
+    from day0.bench import Baseline
+
+    if result.verdict != "ready":
+        status_console().print(f"no baseline written: the verdict is {result.verdict}")
+        return
+    measured = {check.id: dict(check.measured) for check in result.checks() if check.status in ("pass", "warn")}
+    write_file(path, encode(Baseline(key=key, measured=measured)))
+
+
+def _report_folder(result: ChecklistResult) -> Path:
+    name = re.sub(r"[^\w.-]+", "-", Path(str(result.model["id"])).name).strip("-.") or "model"
+    return Path("day0-report") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def write_reports(result: ChecklistResult, folder: Path, junit: Path | None) -> None:
+    """checklist.json, report.html and junit.xml into `folder`, and JUnit to a place of its own if asked."""
+    from day0.report.checklist_html import html_document
+    from day0.report.checklist_junit import junit_document
+
+    write_file(folder / "checklist.json", encode(result))
+    write_file(folder / "report.html", html_document(result).encode())
+    document = junit_document(result)
+    write_file(folder / "junit.xml", document)
+    if junit is not None:
+        write_file(junit, document)
