@@ -1,0 +1,112 @@
+"""Token mixers: what each kind is, and what it keeps between steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from day0.profile.cache_parts import CachePlane, StateShape
+
+RopeLayout = Literal["neox", "interleaved"]
+
+
+@dataclass(frozen=True, slots=True)
+class RopeSpec:
+    """Rotary position embedding over the first `dim` channels of a head.
+
+    `scaling` names the frequency rule ("none", "linear", "llama3", "yarn"); `parameters` are its numbers, sorted
+    by name. "neox" rotates channel i with i + dim/2, "interleaved" rotates neighbours.
+    """
+
+    theta: float
+    dim: int
+    layout: RopeLayout = "neox"
+    scaling: str = "none"
+    parameters: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedQueryAttention:
+    """Softmax attention with shared key/value heads (GQA, Ainslie et al. 2023; MHA and MQA are its ends)."""
+
+    kind: ClassVar[str] = "gqa"
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rope: RopeSpec | None
+    scale: float
+    qk_norm: bool = False
+    qkv_bias: bool = False
+    o_bias: bool = False
+    window: int | None = None
+
+    def cache_planes(self) -> tuple[CachePlane, ...]:
+        shape = (self.num_kv_heads, self.head_dim)
+        return CachePlane("k", shape, 0, self.window), CachePlane("v", shape, 0, self.window)
+
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek-V2): keys and values from one low-rank latent per token.
+
+    The shared key slice of `qk_rope_head_dim` channels is rotated by `rope`, or left alone where `rope` is None
+    (NoPE). `output_gate` multiplies the attention output by sigmoid(g_proj x) before o_proj.
+    """
+
+    kind: ClassVar[str] = "mla"
+    num_heads: int
+    q_lora_rank: int | None
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    rope: RopeSpec | None
+    scale: float
+    latent_norm_eps: float
+    output_gate: bool = False
+
+    @property
+    def qk_head_dim(self) -> int:
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
+
+    def cache_planes(self) -> tuple[CachePlane, ...]:
+        return (CachePlane("latent", (self.kv_lora_rank + self.qk_rope_head_dim,)),)
+
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class KimiDeltaAttention:
+    """Kimi Delta Attention: a delta-rule linear attention whose decay is set per head and per key channel.
+
+    `gate_lower_bound` selects the bounded decay gate; None is the softplus gate of Kimi-Linear. The convolution
+    runs over q, k and v separately and remembers the last `conv_kernel - 1` inputs of each.
+    """
+
+    kind: ClassVar[str] = "kda"
+    num_heads: int
+    head_dim: int
+    conv_kernel: int
+    gate_lower_bound: float | None
+    full_rank_gate: bool
+    norm_eps: float
+
+    @property
+    def width(self) -> int:
+        return self.num_heads * self.head_dim
+
+    def cache_planes(self) -> tuple[CachePlane, ...]:
+        return ()
+
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        return (
+            StateShape("recurrent", (self.num_heads, self.head_dim, self.head_dim), "float32"),
+            StateShape("conv", (3, self.width, self.conv_kernel - 1), "model", head_axis=1),
+        )
+
+
+Mixer = GroupedQueryAttention | LatentAttention | KimiDeltaAttention
