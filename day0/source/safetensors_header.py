@@ -7,7 +7,7 @@ tensors one after another without gaps.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -174,11 +174,11 @@ def _stored_bytes(entry: _Entry, name: str, where: str) -> int:
 def _check_coverage(tensors: Mapping[str, TensorHeader], data_start: int, file_size: int, where: str) -> None:
     """Every byte after the header belongs to exactly one tensor."""
     position, previous = data_start, "the header"
-    for name, tensor in _by_offset(tensors):
-        if tensor.begin != position:
-            relation = "overlaps" if tensor.begin < position else "leaves a hole after"
+    for begin, end, name in sorted((tensor.begin, tensor.end, name) for name, tensor in tensors.items()):
+        if begin != position:
+            relation = "overlaps" if begin < position else "leaves a hole after"
             raise InputError(f"tensor {name} {relation} {previous}", where=where)
-        position, previous = tensor.end, f"tensor {name}"
+        position, previous = end, f"tensor {name}"
     if position > file_size:
         raise InputError(
             f"is truncated: {file_size:,} bytes, its header describes {position:,}",
@@ -191,7 +191,3 @@ def _check_coverage(tensors: Mapping[str, TensorHeader], data_start: int, file_s
             f" its header describes {position:,}",
             where=where,
         )
-
-
-def _by_offset(tensors: Mapping[str, TensorHeader]) -> Iterable[tuple[str, TensorHeader]]:
-    return sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end))

@@ -127,13 +127,13 @@ def _join_indexed(index: ShardIndex, headers: Mapping[str, ShardHeader], stored:
     if absent:
         raise _assigned_but_absent(index, headers, absent)
     findings = [*index.findings]
-    extras = [
-        f"{name} in {shard}"
-        for shard, header in headers.items()
-        for name in header.tensors
-        if index.weight_map.get(name) != shard
-    ]
-    if extras:
+    if sum(len(header.tensors) for header in headers.values()) > len(tensors):
+        extras = [
+            f"{name} in {shard}"
+            for shard, header in headers.items()
+            for name in header.tensors
+            if index.weight_map.get(name) != shard
+        ]
         message = f"{len(extras):,} stored tensors are not where the index says and are ignored: {_some(extras)}"
         findings.append(Finding("tensors-outside-index", "warning", INDEX_NAME, message, "check how it was saved"))
     if unused := sorted(set(stored) - set(headers)):
