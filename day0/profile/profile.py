@@ -20,6 +20,7 @@ from day0.profile.feed_forward import (
     Scoring,
 )
 from day0.profile.mixers import GroupedQueryAttention, KimiDeltaAttention, LatentAttention, Mixer, RopeLayout, RopeSpec
+from day0.profile.quantization import QuantizationSpec
 from day0.profile.residuals import AttentionResidual, PlainResidual, Residual
 from day0.profile.vision import VisionSpec
 
@@ -65,16 +66,6 @@ class LayerSpec:
     def state_shapes(self) -> tuple[StateShape, ...]:
         """What the layer keeps for each sequence, whatever its length."""
         return self.mixer.state_shapes()
-
-
-@dataclass(frozen=True, slots=True)
-class QuantizationSpec:
-    """How some weights are packed. `format` is "mxfp4"; `targets` names parameter groups of `parameters.py`."""
-
-    method: str
-    format: str
-    group_size: int
-    targets: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from day0.errors import CannotSay, Finding
+from day0.profile.draft import Draft
 from day0.profile.families.table import FAMILIES
-from day0.profile.layer_tensors import Draft, layer_drafts, residual_site
+from day0.profile.layer_tensors import layer_drafts, residual_site
 from day0.profile.profile import ArchitectureProfile, AttentionResidual
 from day0.profile.tensor_spec import TensorSpec
 from day0.profile.vision_tensors import vision_tensors

@@ -1,0 +1,29 @@
+"""A tensor by our path, before its checkpoint name is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A tensor by our path, before its checkpoint name is known; fields mean what they mean in `TensorSpec`.
+
+    `parameters` None means every element is one. `dtype` "" is the checkpoint's main dtype.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    group: str
+    shard_axis: int | None = None
+    shard_units: int = 1
+    parameters: int | None = None
+    dtype: str = ""
+    experts: int = 0
+    keep_float32: bool = False
+    zero_tail: bool = False
+
+    @property
+    def num_parameters(self) -> int:
+        return prod(self.shape) if self.parameters is None else self.parameters

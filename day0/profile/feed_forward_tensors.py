@@ -1,0 +1,75 @@
+"""The tensors of each feed-forward block, by paths relative to the layer: one function per spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from day0.errors import InputError
+from day0.profile.draft import Draft
+from day0.profile.feed_forward import DenseFeedForward, RoutedExperts
+from day0.profile.quantization import QuantizationSpec
+
+
+def gated_mlp_drafts(path: str, hidden: int, width: int, group: str, bias: bool = False) -> Iterator[Draft]:
+    for name in ("gate", "up"):
+        yield Draft(f"{path}.{name}_proj.weight", (width, hidden), group, 0, width)
+        if bias:
+            yield Draft(f"{path}.{name}_proj.bias", (width,), group, 0, width)
+    yield Draft(f"{path}.down_proj.weight", (hidden, width), group, 1, width)
+    if bias:
+        yield Draft(f"{path}.down_proj.bias", (hidden,), group)
+
+
+def dense_drafts(spec: DenseFeedForward, hidden: int, quantization: QuantizationSpec | None) -> Iterator[Draft]:
+    del quantization
+    yield from gated_mlp_drafts("ffn", hidden, spec.width, "dense_mlp", spec.bias)
+
+
+def routed_drafts(spec: RoutedExperts, hidden: int, quantization: QuantizationSpec | None) -> Iterator[Draft]:
+    experts = spec.router.num_experts
+    yield Draft("ffn.router.weight", (experts, hidden), "router")
+    if spec.router.correction_bias:
+        yield Draft("ffn.router.correction_bias", (experts,), "router", dtype="F32", keep_float32=True)
+    latent = hidden if spec.latent_dim is None else spec.latent_dim
+    if spec.latent_dim is not None:
+        yield Draft("ffn.latent_down.weight", (latent, hidden), "latent_moe_proj")
+        yield Draft("ffn.latent_up.weight", (hidden, latent), "latent_moe_proj")
+        if spec.latent_norm:
+            yield Draft("ffn.latent_norm.weight", (latent,), "latent_moe_proj")
+    if spec.shared_width:
+        yield from gated_mlp_drafts("ffn.shared", hidden, spec.shared_width, "shared_experts")
+    packed = quantization if quantization and "routed_experts" in quantization.targets else None
+    for name, shape, axis in (
+        ("gate", (spec.width, latent), 0),
+        ("up", (spec.width, latent), 0),
+        ("down", (latent, spec.width), 1),
+    ):
+        yield from _expert_matrix(f"ffn.experts.{name}", shape, axis, experts, packed)
+
+
+def _expert_matrix(
+    path: str, shape: tuple[int, int], axis: int, experts: int, packed: QuantizationSpec | None
+) -> Iterator[Draft]:
+    """One projection of every expert, plain or packed (two 4-bit values a byte, one scale byte a group)."""
+    group, (rows, columns) = "routed_experts", shape
+    if packed is None:
+        yield Draft(f"{path}.weight", shape, group, axis, shape[axis], experts=experts)
+        return
+    if columns % packed.group_size:
+        raise InputError(
+            f"rows of {columns} values do not split into groups of {packed.group_size} ({packed.format})",
+            where=path,
+            hint="the widths of the routed experts and the quantisation section contradict each other",
+        )
+    # The expert's inner width is cut, and down's groups run along it: a cut must fall between groups.
+    units = shape[axis] // packed.group_size
+    yield Draft(f"{path}.packed", (rows, columns // 2), group, axis, units, rows * columns, "U8", experts)
+    yield Draft(f"{path}.scale", (rows, columns // packed.group_size), group, axis, units, 0, "U8", experts)
+
+
+FEED_FORWARD_DRAFTS: Mapping[type, Callable[[Any, int, QuantizationSpec | None], Iterator[Draft]]] = {
+    DenseFeedForward: dense_drafts,
+    RoutedExperts: routed_drafts,
+}
+"""Called with the spec, the model's hidden size and how its weights are packed."""

@@ -1,0 +1,81 @@
+"""The tensors of each token mixer, by paths relative to the layer: one function per spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from day0.profile.draft import Draft
+from day0.profile.mixers import GroupedQueryAttention, KimiDeltaAttention, LatentAttention
+
+
+def grouped_query_drafts(spec: GroupedQueryAttention, hidden: int) -> Iterator[Draft]:
+    query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    for name, width, units in (
+        ("q", query, spec.num_heads),
+        ("k", key, spec.num_kv_heads),
+        ("v", key, spec.num_kv_heads),
+    ):
+        yield Draft(f"mixer.{name}_proj.weight", (width, hidden), "attention", 0, units)
+        if spec.qkv_bias:
+            yield Draft(f"mixer.{name}_proj.bias", (width,), "attention", 0, units)
+    yield Draft("mixer.o_proj.weight", (hidden, query), "attention", 1, spec.num_heads)
+    if spec.o_bias:
+        yield Draft("mixer.o_proj.bias", (hidden,), "attention")
+    if spec.qk_norm:
+        yield Draft("mixer.q_norm.weight", (spec.head_dim,), "attention")
+        yield Draft("mixer.k_norm.weight", (spec.head_dim,), "attention")
+
+
+def latent_drafts(spec: LatentAttention, hidden: int) -> Iterator[Draft]:
+    heads, query = spec.num_heads, spec.num_heads * spec.qk_head_dim
+    value = heads * spec.v_head_dim
+    if spec.q_lora_rank is None:
+        yield Draft("mixer.q_proj.weight", (query, hidden), "attention", 0, heads)
+    else:
+        yield Draft("mixer.q_a_proj.weight", (spec.q_lora_rank, hidden), "attention")
+        yield Draft("mixer.q_a_norm.weight", (spec.q_lora_rank,), "attention")
+        yield Draft("mixer.q_b_proj.weight", (query, spec.q_lora_rank), "attention", 0, heads)
+    yield Draft("mixer.kv_a_proj.weight", (spec.kv_lora_rank + spec.qk_rope_head_dim, hidden), "attention")
+    yield Draft("mixer.kv_a_norm.weight", (spec.kv_lora_rank,), "attention")
+    yield Draft(
+        "mixer.kv_b_proj.weight",
+        (heads * (spec.qk_nope_head_dim + spec.v_head_dim), spec.kv_lora_rank),
+        "attention",
+        0,
+        heads,
+    )
+    if spec.output_gate:
+        yield Draft("mixer.g_proj.weight", (value, hidden), "attention", 0, heads)
+    yield Draft("mixer.o_proj.weight", (hidden, value), "attention", 1, heads)
+
+
+def kimi_delta_drafts(spec: KimiDeltaAttention, hidden: int) -> Iterator[Draft]:
+    group, heads, width, dim = "linear_mixer", spec.num_heads, spec.width, spec.head_dim
+    for axis in "qkv":
+        yield Draft(f"mixer.{axis}_proj.weight", (width, hidden), group, 0, heads)
+    for axis in "qkv":
+        shape = (width, 1, spec.conv_kernel)
+        yield Draft(f"mixer.{axis}_conv.weight", shape, group, 0, heads, dtype="F32", keep_float32=True)
+    yield Draft("mixer.f_a_proj.weight", (dim, hidden), group)
+    yield Draft("mixer.f_b_proj.weight", (width, dim), group, 0, heads)
+    yield Draft("mixer.b_proj.weight", (heads, hidden), group, 0, heads)
+    # Stored one entry per channel of a head, or per head if there are more; only the first `heads` are live.
+    decay = Draft("mixer.A_log", (max(heads, dim),), group, None, 1, heads, "F32", keep_float32=True, zero_tail=True)
+    yield decay
+    yield Draft("mixer.dt_bias", (width,), group, 0, heads, dtype="F32", keep_float32=True)
+    if spec.full_rank_gate:
+        yield Draft("mixer.g_proj.weight", (width, hidden), group, 0, heads)
+    else:
+        yield Draft("mixer.g_a_proj.weight", (dim, hidden), group)
+        yield Draft("mixer.g_b_proj.weight", (width, dim), group, 0, heads)
+    yield Draft("mixer.o_norm.weight", (dim,), group, dtype="F32", keep_float32=True)
+    yield Draft("mixer.o_proj.weight", (hidden, width), group, 1, heads)
+
+
+MIXER_DRAFTS: Mapping[type, Callable[[Any, int], Iterator[Draft]]] = {
+    GroupedQueryAttention: grouped_query_drafts,
+    LatentAttention: latent_drafts,
+    KimiDeltaAttention: kimi_delta_drafts,
+}
+"""Called with the spec and the model's hidden size."""
