@@ -7,7 +7,7 @@ from typing import Protocol
 
 from day0.errors import InputError
 from day0.plan.cluster import Cluster
-from day0.plan.layout import Layout, LayoutRequest, Violation
+from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.memory import Budget, RankNeed
 from day0.plan.memory_day0 import Day0Accounting
 from day0.plan.memory_sglang import SglangAccounting
@@ -38,11 +38,11 @@ class Accounting(Protocol):
         """How the engine cuts weights under a layout."""
         ...
 
-    def check(self, profile: ArchitectureProfile, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
+    def check(self, parts: ModelParts, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
         """Rules of this engine besides those of `layout.RULES`."""
         ...
 
-    def notes(self, profile: ArchitectureProfile, layout: Layout) -> tuple[str, ...]:
+    def notes(self, parts: ModelParts, layout: Layout) -> tuple[str, ...]:
         """What a reader should know of running this layout on this engine."""
         ...
 

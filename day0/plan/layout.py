@@ -82,25 +82,33 @@ class Violation:
     fix: str
 
 
-Rule = Callable[[ArchitectureProfile, Layout, Cluster], Iterator[Violation]]
+@dataclass(frozen=True, slots=True)
+class ModelParts:
+    """A profile and its different mixers and feed-forwards, in order of first use: what rules look at."""
+
+    profile: ArchitectureProfile
+    mixers: tuple[Mixer, ...]
+    feed_forwards: tuple[FeedForward, ...]
+
+    @property
+    def routed(self) -> tuple[RoutedExperts, ...]:
+        return tuple(spec for spec in self.feed_forwards if isinstance(spec, RoutedExperts))
 
 
-def check_layout(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> tuple[Violation, ...]:
+def model_parts(profile: ArchitectureProfile) -> ModelParts:
+    return ModelParts(
+        profile,
+        tuple(dict.fromkeys(layer.mixer for layer in profile.layers)),
+        tuple(dict.fromkeys(layer.feed_forward for layer in profile.layers)),
+    )
+
+
+Rule = Callable[[ModelParts, Layout, Cluster], Iterator[Violation]]
+
+
+def check_layout(parts: ModelParts, layout: Layout, cluster: Cluster) -> tuple[Violation, ...]:
     """All rules that hold for every engine."""
-    return tuple(violation for rule in RULES for violation in rule(profile, layout, cluster))
-
-
-def mixers(profile: ArchitectureProfile) -> tuple[Mixer, ...]:
-    """The different mixers of a model, in order of first use."""
-    return tuple(dict.fromkeys(layer.mixer for layer in profile.layers))
-
-
-def feed_forwards(profile: ArchitectureProfile) -> tuple[FeedForward, ...]:
-    return tuple(dict.fromkeys(layer.feed_forward for layer in profile.layers))
-
-
-def routed_experts(profile: ArchitectureProfile) -> tuple[RoutedExperts, ...]:
-    return tuple(spec for spec in feed_forwards(profile) if isinstance(spec, RoutedExperts))
+    return tuple(violation for rule in RULES for violation in rule(parts, layout, cluster))
 
 
 def padded_vocabulary(profile: ArchitectureProfile) -> int:
@@ -113,8 +121,8 @@ def _degrees(limit: int, *sizes: int) -> str:
     return ", ".join(fitting)
 
 
-def _product(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
-    del profile
+def _product(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
+    del parts
     if layout.ranks != cluster.gpus:
         yield Violation(
             "ranks",
@@ -131,10 +139,10 @@ def _product(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> 
         )
 
 
-def _heads(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
+def _heads(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
     del cluster
     cut = layout.attention_tp
-    for mixer in mixers(profile):
+    for mixer in parts.mixers:
         if mixer.num_heads % cut:
             yield Violation(
                 f"{mixer.kind}-heads",
@@ -149,9 +157,9 @@ def _heads(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> It
             )
 
 
-def _widths(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
+def _widths(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
     del cluster
-    for spec in feed_forwards(profile):
+    for spec in parts.feed_forwards:
         width = spec.width if isinstance(spec, DenseFeedForward) else spec.shared_width
         name = "dense MLP" if isinstance(spec, DenseFeedForward) else "shared expert"
         if width % layout.tp:
@@ -160,6 +168,7 @@ def _widths(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> I
                 f"{name} width {width} does not divide by tp {layout.tp}",
                 f"tp of {_degrees(max(layout.tp, 8), width)}",
             )
+    profile = parts.profile
     padded = padded_vocabulary(profile)
     if padded % layout.tp:
         yield Violation(
@@ -169,10 +178,9 @@ def _widths(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> I
         )
 
 
-def _experts(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
+def _experts(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
     del cluster
-    specs = routed_experts(profile)
-    if not specs:
+    if not parts.routed:
         if layout.ep > 1:
             yield Violation("experts", f"ep {layout.ep}, but the model has no routed experts", "leave --ep out")
         return
@@ -182,14 +190,14 @@ def _experts(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> 
             f"{layout.stage_ranks} ranks of a stage cannot be dealt into ep {layout.ep}",
             f"ep of {_degrees(max(layout.stage_ranks, 1), layout.stage_ranks)}",
         )
-    for spec in specs:
+    for spec in parts.routed:
         if spec.router.num_experts % layout.ep:
             yield Violation(
                 "experts",
                 f"{spec.router.num_experts} experts do not divide by ep {layout.ep}",
                 f"ep of {_degrees(max(layout.ep, 8), spec.router.num_experts)}",
             )
-        yield from _expert_slices(profile, spec, layout)
+        yield from _expert_slices(parts.profile, spec, layout)
 
 
 def _expert_slices(profile: ArchitectureProfile, spec: RoutedExperts, layout: Layout) -> Iterator[Violation]:
@@ -208,17 +216,18 @@ def _expert_slices(profile: ArchitectureProfile, spec: RoutedExperts, layout: La
     )
 
 
-def _pipeline(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
+def _pipeline(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
     del cluster
-    if layout.pp > profile.num_layers:
+    layers = parts.profile.num_layers
+    if layout.pp > layers:
         yield Violation(
             "pipeline",
-            f"pp {layout.pp} is more than the model's {profile.num_layers} layers",
-            f"pp of at most {profile.num_layers}",
+            f"pp {layout.pp} is more than the model's {layers} layers",
+            f"pp of at most {layers}",
         )
 
 
-def _context(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
+def _context(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
     del cluster
     if layout.cp == 1:
         return
@@ -228,7 +237,7 @@ def _context(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> 
             f"cp {layout.cp} does not divide attention tp {layout.attention_tp}, whose ranks it uses",
             f"cp of {_degrees(layout.attention_tp, layout.attention_tp)}",
         )
-    for mixer in mixers(profile):
+    for mixer in parts.mixers:
         copies = cache_copies(mixer, layout.attention_tp)
         if copies and layout.cp > copies:
             yield Violation(
@@ -251,14 +260,14 @@ def cache_copies(mixer: Mixer, attention_tp: int) -> int:
     return max(1, attention_tp // max(heads))
 
 
-def layout_notes(profile: ArchitectureProfile, layout: Layout, cluster: Cluster) -> tuple[str, ...]:
+def layout_notes(parts: ModelParts, layout: Layout, cluster: Cluster) -> tuple[str, ...]:
     """What a reader should know of a legal layout: copies, padding, traffic across stages and nodes."""
     notes = list(cluster.notes)
-    for mixer in mixers(profile):
+    for mixer in parts.mixers:
         notes += _mixer_notes(mixer, layout)
-    padded = padded_vocabulary(profile)
-    if layout.tp > 1 and padded != profile.vocab_size:
-        notes.append(f"vocabulary padded from {profile.vocab_size} to {padded} rows to be cut {layout.tp} ways")
+    padded = padded_vocabulary(parts.profile)
+    if layout.tp > 1 and padded != parts.profile.vocab_size:
+        notes.append(f"vocabulary padded from {parts.profile.vocab_size} to {padded} rows to be cut {layout.tp} ways")
     if layout.attention_tp > cluster.gpus_per_node:
         notes.append(
             f"attention tp {layout.attention_tp} reaches across nodes of {cluster.gpus_per_node}: its all-reduces "

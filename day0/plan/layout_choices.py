@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from day0.plan.layout import Layout, LayoutRequest, routed_experts
-from day0.profile.profile import ArchitectureProfile
+from day0.plan.layout import Layout, LayoutRequest
+from day0.profile.profile import ArchitectureProfile, RoutedExperts
 
 
 def divisors(number: int) -> tuple[int, ...]:
@@ -22,7 +22,11 @@ def whole_products(gpus: int) -> Iterator[tuple[int, int, int]]:
 
 def expert_pool(profile: ArchitectureProfile, ranks: int) -> int:
     """Ranks that share one copy of the routed experts; 1 for a model without any."""
-    return ranks if routed_experts(profile) else 1
+    return ranks if is_routed(profile) else 1
+
+
+def is_routed(profile: ArchitectureProfile) -> bool:
+    return any(isinstance(layer.feed_forward, RoutedExperts) for layer in profile.layers)
 
 
 def stage_layouts(

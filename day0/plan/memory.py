@@ -13,7 +13,7 @@ from day0.plan.layout import Layout
 from day0.plan.weights import RankWeights
 from day0.plan.workload import Workload
 from day0.profile.cache_sizes import plane_bytes, state_bytes
-from day0.profile.profile import ArchitectureProfile, LayerSpec, RoutedExperts
+from day0.profile.profile import ArchitectureProfile, LayerSpec, Mixer, RoutedExperts
 
 _DTYPE_WORDS = {"BF16": "bf16", "F16": "fp16", "F32": "fp32", "F64": "fp32"}
 
@@ -77,18 +77,11 @@ def rank_cache(profile: ArchitectureProfile, layers: Sequence[LayerSpec], layout
     """The caches of `layers` on one rank; `kv_dtype` "auto" follows the model."""
     model_dtype = dtype_word(profile)
     word = model_dtype if kv_dtype == "auto" else kv_dtype
-    known: dict[LayerSpec, LayerCache] = {}
-    caches = []
+    known: dict[Mixer, LayerCache] = {}
     for layer in layers:
-        kind = _without_index(layer)
-        if kind not in known:
-            known[kind] = layer_cache(layer, layout.attention_tp, word, model_dtype)
-        caches.append(known[kind])
-    return RankCache(tuple(caches), layout.cp)
-
-
-def _without_index(layer: LayerSpec) -> LayerSpec:
-    return LayerSpec(0, layer.mixer, layer.feed_forward, layer.residual)
+        if layer.mixer not in known:
+            known[layer.mixer] = layer_cache(layer, layout.attention_tp, word, model_dtype)
+    return RankCache(tuple(known[layer.mixer] for layer in layers), layout.cp)
 
 
 def dtype_word(profile: ArchitectureProfile) -> str:
@@ -107,8 +100,8 @@ def conversion_workspace(profile: ArchitectureProfile, layers: Sequence[LayerSpe
     element = element_size(profile)
     sizes = [
         3 * -(-spec.width // cut) * (spec.latent_dim or profile.hidden_size) * element
-        for spec in {layer.feed_forward for layer in layers}
-        if isinstance(spec, RoutedExperts)
+        for layer in layers
+        if isinstance(spec := layer.feed_forward, RoutedExperts)
     ]
     return experts * max(sizes, default=0)
 
@@ -138,6 +131,11 @@ class RankNeed:
         return self.workload.sequences(self.layout.dp)
 
 
+def blocks_for(tokens: int, block_tokens: int) -> int:
+    """Blocks that hold so many tokens of one sequence."""
+    return -(-tokens // block_tokens)
+
+
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """What a rank's pools hold, as its engine divides them.
@@ -156,7 +154,8 @@ class Capacity:
         """Sequences of `context` tokens held at once; a share of one where not even one is held."""
         limits = [] if self.slots is None else [float(self.slots)]
         if self.blocks is not None:
-            limits.append(self.blocks / (self.groups * -(-context // self.block_tokens) + self.fixed_blocks))
+            taken = self.groups * blocks_for(context, self.block_tokens) + self.fixed_blocks
+            limits.append(self.blocks / taken)
         return min(limits, default=float("inf"))
 
     def context(self, sequences: int) -> int | None:

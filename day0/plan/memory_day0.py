@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from day0.plan.activations import forward_peak, logits_peak, score_bytes
 from day0.plan.cluster import GIB, Cluster
-from day0.plan.layout import Layout, LayoutRequest, Violation
+from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import complete_plain, expert_pool, stage_layouts, whole_products
-from day0.plan.memory import Budget, Capacity, RankNeed, Settings, conversion_workspace
+from day0.plan.memory import Budget, Capacity, RankNeed, Settings, blocks_for, conversion_workspace
 from day0.plan.settings import EngineSettings
 from day0.plan.weights import Cuts
 from day0.plan.workload import Workload
@@ -43,8 +43,8 @@ class Day0Accounting:
     def cuts(self, layout: Layout) -> Cuts:
         return Cuts(layout.attention_tp, layout.tp, layout.tp, layout.tp, layout.ep, layout.expert_tp)
 
-    def check(self, profile: ArchitectureProfile, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
-        del profile
+    def check(self, parts: ModelParts, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
+        del parts
         found = []
         if layout.cp > 1:
             found.append(Violation("engine", "day0's runtime does not spread a sequence over ranks (cp)", "--cp 1"))
@@ -52,8 +52,8 @@ class Day0Accounting:
             found.append(Violation("engine", "day0's runtime keeps no fp8 cache", "--kv-dtype bf16"))
         return tuple(found)
 
-    def notes(self, profile: ArchitectureProfile, layout: Layout) -> tuple[str, ...]:
-        del profile
+    def notes(self, parts: ModelParts, layout: Layout) -> tuple[str, ...]:
+        del parts
         if layout.ranks == 1:
             return ()
         return (
@@ -71,7 +71,7 @@ class Day0Accounting:
         page_bytes = defaults.page_size * sum(layer.token_bytes for layer in need.cache.layers)
         pages = None
         if page_bytes:
-            most = -(-need.workload.context // defaults.page_size) * seats
+            most = seats * blocks_for(need.workload.context, defaults.page_size)
             pages = min(most, max(0, int(free * fraction) - state) // page_bytes)
         kv_pool = (pages or 0) * page_bytes
         workspace = conversion_workspace(need.profile, need.layers, defaults.workspace_experts, need.layout.expert_tp)

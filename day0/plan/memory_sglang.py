@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from day0.plan.activations import forward_peak, logits_peak
 from day0.plan.cluster import GIB, Cluster
-from day0.plan.layout import Layout, LayoutRequest, Violation, mixers, routed_experts
-from day0.plan.layout_choices import divisors, expert_pool, fill, stage_layouts, whole_products
+from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
+from day0.plan.layout_choices import divisors, expert_pool, fill, is_routed, stage_layouts, whole_products
 from day0.plan.memory import Budget, Capacity, RankNeed, Settings, element_size
 from day0.plan.memory_vllm import absorbed_elements
 from day0.plan.weights import Cuts
@@ -59,12 +59,12 @@ class SglangAccounting:
         if request.tp is not None:
             return request.tp * pp == gpus and request.tp % dp == 0
         # Only dp said: sharing the experts between replicas is what it is for in a routed model.
-        return bool(routed_experts(profile)) and request.attention_tp is None and gpus // pp % dp == 0
+        return is_routed(profile) and request.attention_tp is None and gpus // pp % dp == 0
 
     def layouts(self, profile: ArchitectureProfile, cluster: Cluster) -> Iterator[Layout]:
         for attention_tp, dp, pp in whole_products(cluster.gpus):
             yield from stage_layouts(profile, attention_tp, attention_tp, dp, pp, expert_pool(profile, attention_tp))
-            if dp > 1 and routed_experts(profile):
+            if dp > 1 and is_routed(profile):
                 ranks = dp * attention_tp
                 yield from stage_layouts(profile, ranks, attention_tp, dp, pp, ranks)
 
@@ -72,9 +72,9 @@ class SglangAccounting:
         # With DP attention the input table stays with the attention group, the head is cut over all ranks.
         return Cuts(layout.attention_tp, layout.tp, layout.attention_tp, layout.tp, layout.ep, layout.expert_tp)
 
-    def check(self, profile: ArchitectureProfile, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
+    def check(self, parts: ModelParts, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
         del workload
-        if routed_experts(profile) and layout.ep * layout.expert_tp != layout.tp:
+        if parts.routed and layout.ep * layout.expert_tp != layout.tp:
             return (
                 Violation(
                     "engine-experts",
@@ -84,8 +84,8 @@ class SglangAccounting:
             )
         return ()
 
-    def notes(self, profile: ArchitectureProfile, layout: Layout) -> tuple[str, ...]:
-        del profile
+    def notes(self, parts: ModelParts, layout: Layout) -> tuple[str, ...]:
+        del parts
         if layout.dp > 1 and layout.tp > layout.attention_tp:
             return (f"DP attention: {layout.dp} replicas of attention share the experts of {layout.tp} ranks",)
         return ()
@@ -125,7 +125,7 @@ class SglangAccounting:
         reserve = 512 + 1.5 * chunk + 2 * graph_batch + 1024 * layout.tp * layout.pp / 8
         if layout.tp > layout.attention_tp:
             reserve += 3 * graph_batch * layout.dp
-        if any(isinstance(mixer, LatentAttention) for mixer in mixers(need.profile)):
+        if any(isinstance(layer.mixer, LatentAttention) for layer in need.profile.layers):
             reserve += 1536
         nbytes = reserve * _MIB
         if need.gpu.memory_bytes > _BIG_CARD:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from day0.plan.activations import forward_peak, logits_peak
 from day0.plan.cluster import GIB, Cluster
-from day0.plan.layout import Layout, LayoutRequest, Violation, mixers, routed_experts
+from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import complete_plain, expert_pool, stage_layouts, whole_products
 from day0.plan.memory import Budget, Capacity, LayerCache, RankCache, RankNeed, Settings, element_size
 from day0.plan.weights import Cuts
@@ -56,11 +56,11 @@ class VllmAccounting:
     def cuts(self, layout: Layout) -> Cuts:
         return Cuts(layout.attention_tp, layout.tp, layout.tp, layout.tp, layout.ep, layout.expert_tp)
 
-    def check(self, profile: ArchitectureProfile, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
+    def check(self, parts: ModelParts, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
         del workload
         found = []
         pool = layout.stage_ranks
-        if routed_experts(profile) and layout.ep not in (1, pool):
+        if parts.routed and layout.ep not in (1, pool):
             found.append(
                 Violation(
                     "engine-experts",
@@ -78,11 +78,11 @@ class VllmAccounting:
             )
         return tuple(found)
 
-    def notes(self, profile: ArchitectureProfile, layout: Layout) -> tuple[str, ...]:
+    def notes(self, parts: ModelParts, layout: Layout) -> tuple[str, ...]:
         notes = []
-        if layout.cp > 1 and any(isinstance(mixer, KimiDeltaAttention) for mixer in mixers(profile)):
+        if layout.cp > 1 and any(isinstance(mixer, KimiDeltaAttention) for mixer in parts.mixers):
             notes.append("check that the installed vLLM takes decode context parallelism on hybrid models")
-        padded = sum(_padding(profile, spec, layout) > 0 for spec in routed_experts(profile))
+        padded = sum(_padding(parts.profile, spec, layout) > 0 for spec in parts.routed)
         if padded:
             notes.append(
                 f"experts cut into {layout.expert_tp} slices are padded to multiples of {_KERNEL_COLUMNS} columns, "

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from day0.plan.accounting import Accounting
 from day0.plan.cluster import GIB, Cluster
 from day0.plan.estimate import Estimate, estimate
-from day0.plan.layout import Layout, Violation, check_layout, layout_notes
-from day0.plan.memory import Budget, RankNeed, Settings, element_size, rank_cache
+from day0.plan.layout import Layout, Violation, check_layout, layout_notes, model_parts
+from day0.plan.memory import Budget, RankCache, RankNeed, Settings, element_size, rank_cache
 from day0.plan.stages import balance
 from day0.plan.weights import RankWeights, WeightTable, place_weights, weight_table
 from day0.plan.workload import Workload
@@ -94,6 +94,7 @@ class Planner:
         self.workload = workload
         self.unsized = _unsized(profile)
         self._stored_bytes = stored_bytes
+        self._parts = model_parts(profile)
         self._table = weight_table(profile) if profile.family is not None and profile.layers else None
 
     @property
@@ -105,22 +106,24 @@ class Planner:
         """The rules that the layout breaks, before any byte is counted."""
         if self._table is None:
             return ()
-        return check_layout(self.profile, layout, self.cluster) + self.accounting.check(
-            self.profile, layout, self.workload
-        )
+        common = check_layout(self._parts, layout, self.cluster)
+        return common + self.accounting.check(self._parts, layout, self.workload)
 
-    def plan(self, layout: Layout) -> Plan:
-        """Size the layout; one that breaks a rule is sized as far as its pieces can be rounded up."""
+    def plan(self, layout: Layout, broken: tuple[Violation, ...] | None = None) -> Plan:
+        """Size the layout; one that breaks a rule is sized as far as its pieces can be rounded up.
+
+        `broken` are the rules it breaks, where `check` has been asked already.
+        """
         if self._table is None:
             return self._unknown(layout)
-        violations = self.check(layout)
+        violations = self.check(layout) if broken is None else broken
         needs = self.needs(layout, self._table) if layout.pp <= self.profile.num_layers else ()
         budgets = tuple(self.accounting.budget(need) for need in needs)
         if not self.unsized:  # sizes that are not understood refute nothing
             violations += memory_violations(needs, budgets, self.workload)
         notes = (
-            *layout_notes(self.profile, layout, self.cluster),
-            *self.accounting.notes(self.profile, layout),
+            *layout_notes(self._parts, layout, self.cluster),
+            *self.accounting.notes(self._parts, layout),
             *_stage_notes(self.profile, needs),
         )
         fits = not violations
@@ -160,10 +163,11 @@ class Planner:
                 table.stage(range(0), cuts, is_first=False, is_last=True),
             )
         stages = balance(costs, ends[0].total, ends[1].total, layout.pp)
-        return tuple(self._need(layout, table, layers, stage, len(stages)) for stage, layers in enumerate(stages))
+        return tuple(self._need(layout, table, layers, whole) for layers in stages)
 
-    def _need(self, layout: Layout, table: WeightTable, layers: range, stage: int, stages: int) -> RankNeed:
-        is_first, is_last = stage == 0, stage == stages - 1
+    def _need(self, layout: Layout, table: WeightTable, layers: range, whole: RankCache) -> RankNeed:
+        """One stage; `whole` are the caches of all layers."""
+        is_first, is_last = layers.start == 0, layers.stop == self.profile.num_layers
         specs = tuple(self.profile.layers[index] for index in layers)
         return RankNeed(
             profile=self.profile,
@@ -172,7 +176,7 @@ class Planner:
             workload=self.workload,
             layers=specs,
             weights=table.stage(layers, self.accounting.cuts(layout), is_first=is_first, is_last=is_last),
-            cache=rank_cache(self.profile, specs, layout, self.workload.kv_dtype),
+            cache=RankCache(whole.layers[layers.start : layers.stop], whole.cp),
             is_first=is_first,
             is_last=is_last,
         )

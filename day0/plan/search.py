@@ -30,8 +30,9 @@ def search(planner: Planner, top: int) -> Answer:
     if not planner.is_sized:
         return validate(planner, LayoutRequest())
     layouts = tuple(dict.fromkeys(planner.accounting.layouts(planner.profile, planner.cluster)))
-    legal = [layout for layout in layouts if not planner.check(layout)]
-    plans = [planner.plan(layout) for layout in (legal or layouts)]
+    broken = {layout: planner.check(layout) for layout in layouts}
+    legal = [layout for layout in layouts if not broken[layout]]
+    plans = [planner.plan(layout, broken[layout]) for layout in (legal or layouts)]
     plans.sort(key=rank_key)
     return Answer(len(layouts), len(layouts) - len(legal), tuple(plans[:top]))
 

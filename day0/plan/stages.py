@@ -15,7 +15,7 @@ def balance(costs: Sequence[int], first: int, last: int, stages: int) -> tuple[r
     loads = list(costs)
     loads[0] += first
     loads[-1] += last
-    low, high = max(loads), sum(loads)
+    low, high = max(*loads, -(-sum(loads) // stages)), sum(loads)
     while low < high:
         middle = (low + high) // 2
         if _fill(loads, middle, stages) is None:

@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from day0.report.plan_document import PlanDocument
-from day0.report.plan_text import LINES
+from day0.report.plan_text import LINES, count_text, milliseconds_text, size_text
 
 COLOURS = {
     "weights": "#3b6fb6",
@@ -32,9 +32,9 @@ def html_document(document: PlanDocument) -> str:
         lstrip_blocks=True,
     )
     environment.filters["gib"] = lambda nbytes: f"{nbytes / _GIB:.2f}"
-    environment.filters["count"] = lambda value: (
-        "–" if value is None else f"{value:,.5g}" if value < 100 else f"{value:,.0f}"
-    )
+    environment.filters["size"] = size_text
+    environment.filters["count"] = count_text
+    environment.filters["time"] = milliseconds_text
     template = environment.get_template("plan.html.j2")
     words = {name: words for name, (_, _, words) in LINES.items()}
     return template.render(document=document, colours=COLOURS, words=words, segments=_segments)

@@ -78,14 +78,14 @@ def _table(document: PlanDocument) -> Table:
         table.add_row(
             plan["label"],
             Text(word, style=style),
-            _gib(plan["weights_gib_per_gpu"]),
-            _gib(plan["kv_gib_per_gpu"]),
-            _count(plan["kv_tokens"]),
-            _count(plan["max_concurrency"]),
-            _count(plan["max_context"]),
-            _milliseconds(estimate.get("ttft_ms")),
-            _milliseconds(estimate.get("tpot_ms")),
-            _count(estimate.get("tokens_per_s")),
+            size_text(plan["weights_gib_per_gpu"]),
+            size_text(plan["kv_gib_per_gpu"]),
+            count_text(plan["kv_tokens"]),
+            count_text(plan["max_concurrency"]),
+            count_text(plan["max_context"]),
+            milliseconds_text(estimate.get("ttft_ms")),
+            milliseconds_text(estimate.get("tpot_ms")),
+            count_text(estimate.get("tokens_per_s")),
             estimate.get("bound", "–"),
         )
     return table
@@ -137,15 +137,15 @@ def _remarks(plan: dict[str, Any]) -> Iterator[tuple[str, list[str], str]]:
     yield "Notes", [f"{note}" for note in (*plan["notes"], *plan["launch"]["notes"])], "bold"
 
 
-def _gib(value: float | None) -> str:
+def size_text(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f} GiB"
 
 
-def _count(value: float | None) -> str:
+def count_text(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"
 
 
-def _milliseconds(value: float | None) -> str:
+def milliseconds_text(value: float | None) -> str:
     return "–" if value is None else f"{value:,.1f} ms"

@@ -1,0 +1,87 @@
+"""Our own accounting against our own engine: the plan's lines are what the runtime takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from day0.plan.layout import Layout, LayoutRequest, model_parts
+from day0.plan.memory_day0 import Day0Accounting
+from day0.plan.plan import Plan, Planner
+from day0.plan.settings import EngineSettings
+from day0.profile.profile import ArchitectureProfile
+
+Profiles = dict[str, ArchitectureProfile]
+GIB = 2**30
+
+
+def only_plan(planner: Planner, **sizes: int) -> Plan:
+    layout = planner.accounting.complete(LayoutRequest(**sizes), planner.profile, planner.cluster.gpus)
+    return planner.plan(layout)
+
+
+@pytest.mark.parametrize("name", ["llama", "moe", "kimi_k3"])
+@pytest.mark.parametrize("fraction", [0.3, 0.9])
+def test_pages_and_slots_are_those_of_the_engine(
+    planner: Any, small: Profiles, name: str, fraction: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    from day0.runtime.engine import memory
+
+    profile = small[name]
+    made = planner(profile, "h100:1", memory_gib=1.5, context=4096, mem_fraction=fraction)
+    plan = only_plan(made)
+    rank = plan.ranks[0]
+    free = rank.total - rank.overhead - rank.weights
+    monkeypatch.setattr(memory, "free_bytes", lambda device: free)
+    assert plan.settings is not None
+    settings = EngineSettings(
+        max_model_len=4096, max_num_seqs=plan.settings.max_num_seqs, mem_fraction=plan.settings.mem_fraction
+    )
+    shape = memory.shape_cache(profile, settings, torch.device("cpu"), torch.bfloat16, torch.bfloat16)
+    page = settings.page_size * (plan.kv_bytes_per_token or 0)
+    assert rank.kv_pool == shape.num_pages * page
+    assert rank.state_pool == shape.num_slots * (plan.state_bytes_per_sequence or 0)
+    assert plan.max_context and min(plan.max_context, 4096) == shape.max_model_len == 4096
+
+
+def test_states_come_out_of_the_cache_share(planner: Any, kimi_k3: ArchitectureProfile) -> None:
+    plan = only_plan(planner(kimi_k3, "h200:8x2", context=65536), tp=8, pp=2)
+    for rank in plan.ranks:
+        free = rank.total - rank.overhead - rank.weights
+        assert rank.state_pool + rank.kv_pool <= free * EngineSettings().mem_fraction
+        assert rank.workspace == 16 * 3 * 384 * 3584 * 2
+
+
+def test_a_long_context_makes_short_steps(planner: Any, kimi_k3: ArchitectureProfile) -> None:
+    short = only_plan(planner(kimi_k3, "h200:8x2", context=4096), tp=8, pp=2)
+    long = only_plan(planner(kimi_k3, "h200:8x2", context=1048576), tp=8, pp=2)
+    assert short.settings and long.settings
+    assert short.settings.max_batched_tokens == EngineSettings().max_num_batched_tokens
+    assert 1 <= long.settings.max_batched_tokens < short.settings.max_batched_tokens
+    assert all(rank.free >= 0 for rank in (*short.ranks, *long.ranks))
+
+
+def test_seats_grow_with_the_demand_and_shrink_to_what_states_leave(planner: Any, kimi_k3: ArchitectureProfile) -> None:
+    asked = only_plan(planner(kimi_k3, "h200:8x2", context=4096, concurrency=40), tp=8, pp=2)
+    assert asked.settings and asked.settings.max_num_seqs == 40
+    tight = only_plan(planner(kimi_k3, "h200:8x2", memory_gib=100, context=4096), tp=8, pp=2)
+    assert tight.settings and 1 <= tight.settings.max_num_seqs < EngineSettings().max_num_seqs
+
+
+def test_more_than_one_rank_is_sized_and_said_to_be_beyond_the_runtime(
+    planner: Any, kimi_k3: ArchitectureProfile
+) -> None:
+    plan = only_plan(planner(kimi_k3, "b300:8", context=65536), tp=8)
+    assert plan.fits is True
+    assert any("one process on one device" in note for note in plan.notes)
+    assert Day0Accounting().notes(model_parts(kimi_k3), Layout()) == ()
+
+
+@pytest.mark.parametrize(("sizes", "demand"), [({"tp": 8, "cp": 2}, {}), ({"tp": 8}, {"kv_dtype": "fp8"})])
+def test_what_the_runtime_lacks_is_a_violation(
+    planner: Any, kimi_k3: ArchitectureProfile, sizes: dict[str, int], demand: dict[str, str]
+) -> None:
+    plan = only_plan(planner(kimi_k3, "b300:8", context=65536, **demand), **sizes)
+    assert plan.fits is False and "engine" in [each.rule for each in plan.violations]
