@@ -73,11 +73,12 @@ class _Run(_Strict, frozen=True, kw_only=True):
 
 
 class _Row(_Strict, frozen=True, kw_only=True):
+    """Measurements at one set of sizes; `worst_error` and `ratio` are by dtype."""
+
     shape: dict[str, int]
     attributes: dict[str, Fact] = msgspec.field(default_factory=dict)
-    dtype: str
-    worst_error: float
-    ratio: float
+    worst_error: dict[str, float]
+    ratio: dict[str, float]
     run: str
 
 
@@ -234,34 +235,36 @@ def _read_column(column: _Column, operator: str, device: str, runs: Mapping[str,
         raise InputError(
             "a verified column without evidence", where=where, hint="add measurements, or say status: unverified"
         )
-    evidence = []
+    evidence: list[Evidence] = []
     for number, row in enumerate(column.evidence, start=1):
         place = f"{where}.evidence {number}"
         _known(row.shape, contract.axes, f"{place}.shape")
         _known(row.attributes, contract.attributes, f"{place}.attributes")
         _known([row.run], [*runs], place, "run")
         missing = [name for name in facts if name not in row.shape and name not in row.attributes]
-        if missing:
-            raise InputError(f"does not say {', '.join(missing)}", where=place)
-        if column.status == "verified" and not (math.isfinite(row.worst_error) and 0.0 <= row.ratio <= 1.0):
-            problem = f"a verified column with an error of {row.worst_error}, {row.ratio} times what is allowed"
-            raise InputError(problem, where=place)
-        evidence.append(_evidence(row, device, runs[row.run]))
+        if missing or row.worst_error.keys() != row.ratio.keys() or not row.ratio:
+            raise InputError(f"does not say {', '.join(missing) or 'error and ratio of every dtype'}", where=place)
+        evidence += _evidence(row, device, runs[row.run])
+    failed = [one for one in evidence if not (math.isfinite(one.worst_error) and 0.0 <= one.ratio <= 1.0)]
+    if column.status == "verified" and failed:
+        worst = f"an error of {failed[0].worst_error} in {failed[0].dtype}, {failed[0].ratio} times what is allowed"
+        raise InputError(f"a verified column with {worst}", where=where)
     return Column(column.status, column.reason, column.constraints, column.spans, tuple(evidence))
 
 
-def _evidence(row: _Row, device: str, run: _Run) -> Evidence:
-    return Evidence(
-        shape=row.shape,
-        attributes=row.attributes,
-        dtype=row.dtype,
-        device=device,
-        worst_error=row.worst_error,
-        ratio=row.ratio,
-        versions=run.versions,
-        date=run.date,
-        command=run.command,
-    )
+def _evidence(row: _Row, device: str, run: _Run) -> Iterator[Evidence]:
+    for dtype, worst_error in row.worst_error.items():
+        yield Evidence(
+            shape=row.shape,
+            attributes=row.attributes,
+            dtype=dtype,
+            device=device,
+            worst_error=worst_error,
+            ratio=row.ratio[dtype],
+            versions=run.versions,
+            date=run.date,
+            command=run.command,
+        )
 
 
 def _known(given: Mapping[str, Any] | Sequence[str], known: Sequence[str], where: str, what: str = "key") -> None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from operator_cases import PATCHES
 
+PLAIN = "plain"
+"""The weight format of unpacked weights, whose name is that of their dtype."""
+
 Fact = int | float | str | bool | None
 
 
@@ -124,7 +127,7 @@ CASES: Mapping[str, Cases] = {
     "sigmoid_gate": Cases(("width",), _WIDTHS),
     "causal_conv1d": Cases(
         ("width", "taps", "past_taps"),
-        _rows("tokens width taps past_taps", (1, 1, 2, 1), (63, 100, 4, 3), (2, 65536, 8, 7)),
+        _rows("tokens width taps past_taps", (1, 1, 2, 1), (63, 100, 4, 3), (5, 63, 3, 2), (2, 65536, 8, 7)),
         ({"activation": "silu"},),
     ),
     "kda_gate": Cases(("heads", "head_dim"), _HEADS, ({"lower_bound": None}, {"lower_bound": -5.0})),
@@ -148,6 +151,7 @@ CASES: Mapping[str, Cases] = {
             (1, 1, 1, 1, 1),
             (63, 100, 7, 1, 1),
             (63, 96, 6, 8, 4),
+            (63, 99, 5, 9, 3),
             (5, 1024, 32, 16, 16),
         ),
         _ROUTING,
@@ -157,12 +161,12 @@ CASES: Mapping[str, Cases] = {
         _rows(
             "tokens experts top_k expert_in expert_width",
             (1, 1, 1, 32, 32),
-            (63, 9, 3, 96, 64),
+            (63, 9, 3, 96, 160),
             (3, 1024, 32, 32, 32),
             (2, 3, 2, 16384, 32),
             (2, 3, 2, 32, 16384),
         ),
-        tuple({"activation": a, "weight_format": w} for a in ("silu", "situ", "gelu_tanh") for w in ("plain", "mxfp4")),
+        tuple({"activation": a, "weight_format": w} for a in ("silu", "situ", "gelu_tanh") for w in (PLAIN, "mxfp4")),
     ),
     "sampling": Cases(("vocab",), _rows("wanted vocab", (1, 1), (63, 100), (7, 262144))),
     "vision_patch_embed": Cases(

@@ -1,0 +1,128 @@
+"""The runtime's operators against float64 numpy; and a wrong operator must be caught, whichever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+import pytest
+import record_operator_evidence as script
+import torch
+from operator_cases import PREPARE, providers
+from operator_sizes import CASES, PLAIN, Cases
+
+from day0.coverage import Whitelist, load_whitelist, read_whitelist
+from day0.operators import OPERATORS
+
+SMALL = 40_000
+"""Trials whose sizes multiply to less are quick; the others are run when evidence is recorded."""
+
+
+def offers() -> list[tuple[str, str, Callable[..., Any]]]:
+    return [(name, provider, function) for name in OPERATORS for provider, function in providers(name)]
+
+
+def small(cases: Cases) -> Cases:
+    sizes = [sizes for sizes in cases.sizes if prod(sizes.values()) < SMALL]
+    return Cases(cases.spans, sizes, cases.attributes)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "CASES", {name: small(cases) for name, cases in CASES.items()})
+
+
+def test_every_operator_is_measured() -> None:
+    assert set(PREPARE) == set(CASES) == set(OPERATORS)
+    assert {name for name, _, _ in offers()} == set(OPERATORS)
+
+
+@pytest.mark.parametrize(("name", "provider", "function"), offers(), ids=lambda value: str(value)[:40])
+def test_small_trials_agree(name: str, provider: str, function: Callable[..., Any]) -> None:
+    found = script.column(name, function)
+    assert found["status"] == "verified", found["reason"]
+    assert found["evidence"]
+
+
+def spoilt(function: Callable[..., Any], change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
+    """The operator with its first output changed."""
+
+    def wrong(*arguments: Any) -> Any:
+        outputs = function(*arguments)
+        if isinstance(outputs, tuple):
+            return (change(outputs[0]), *outputs[1:])
+        return change(outputs)
+
+    return wrong
+
+
+def last_element_off(output: torch.Tensor) -> torch.Tensor:
+    changed = output.clone()
+    last = changed.reshape(-1)[-1]
+    last += 1 if output.dtype == torch.int64 else output.double().square().mean().sqrt() * 0.15
+    return changed
+
+
+@pytest.mark.parametrize("change", (torch.zeros_like, last_element_off), ids=("zeros", "last element"))
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_wrong_operator_is_not_verified(name: str, change: Callable[[torch.Tensor], torch.Tensor], capsys) -> None:
+    function = dict(providers(name))["day0-reference"]
+    found = script.column(name, spoilt(function, change))
+    assert found["status"] == "unverified"
+    assert "trials fail" in found["reason"]
+    assert "FAILS" in capsys.readouterr().err
+
+
+def spanned(cases: Cases) -> Iterator[tuple[str, set[Any]]]:
+    for name in cases.spans:
+        yield name, {facts[name] for facts in (*cases.sizes, *cases.attributes) if facts.get(name) is not None}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_spans_are_measured_at_both_ends_and_at_an_odd_size(name: str) -> None:
+    for axis, sizes in spanned(CASES[name]):
+        assert len(sizes) >= 2, axis
+        assert len(sizes) == 2 or any(size & (size - 1) for size in sizes), f"{axis}: powers of two only"
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Whitelist:
+    return load_whitelist()
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_the_shipped_evidence_is_of_these_trials(name: str, shipped: Whitelist) -> None:
+    """Whoever changes the trials records again."""
+    cases, contract = CASES[name], OPERATORS[name]
+    wanted = {
+        (tuple(sorted(sizes.items())), dtype)
+        for sizes in ({k: v for k, v in row.items() if k in contract.axes} for row in cases.sizes)
+        for dtype in (script.DTYPES if contract.follows_model_dtype else ("float32",))
+    }
+    columns = {key: column for key, column in shipped.columns.items() if key[0] == name}
+    for provider, _ in providers(name):
+        column = columns[name, provider, script.DEVICE]
+        assert {(tuple(sorted(row.shape.items())), row.dtype) for row in column.evidence} >= wanted
+        assert column.spans == cases.spans
+        assert all(row.attributes.get("weight_format") != PLAIN for row in column.evidence)
+
+
+def test_writing_keeps_what_others_wrote(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "operator_whitelist.yaml"
+    path.write_text(
+        "devices: {cpu: {}, npu: {}}\n"
+        "entries:\n"
+        "- operator: rms_norm\n  provider: acme\n"
+        "  devices: {npu: {status: unverified, constraints: {width: {max: 8}}}}\n"
+        "- operator: rms_norm\n  provider: day0-reference\n  devices: {npu: {status: unverified}}\n"
+    )
+    monkeypatch.setattr(script, "WHITELIST", path)
+    script.write([*script.entries(["rms_norm"])])
+    columns = read_whitelist(path).columns
+    assert columns["rms_norm", "acme", "npu"].constraints["width"].max == 8
+    assert columns["rms_norm", "day0-reference", "npu"].status == "unverified"
+    assert columns["rms_norm", "day0-reference", "cpu"].status == "verified"
+    first = path.read_text()
+    script.write([*script.entries(["rms_norm"])])
+    assert path.read_text() == first, "recording twice gives the same file"
