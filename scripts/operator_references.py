@@ -116,7 +116,7 @@ def route(
         eligible = _eligible(choice, *groups)
         ranked = sorted(eligible, key=lambda expert: (-choice[expert], expert))[:top_k]
         chosen = score[ranked]
-        weights[token] = scaling_factor * (chosen / chosen.sum() if renormalize and top_k > 1 else chosen)
+        weights[token] = scaling_factor * (chosen / chosen.sum() if renormalize else chosen)
         ids[token] = ranked
     return weights, ids
 

@@ -101,13 +101,14 @@ def read_kimi_moe(reader: ConfigReader, index: int) -> FeedForward:
 def _read_kimi_router(reader: ConfigReader) -> RouterSpec:
     # "noaux_tc" is the choice by score plus a learnt bias, free of an auxiliary loss (DeepSeek-V3).
     method = reader.choice("topk_method", {"noaux_tc": "noaux_tc"}, "noaux_tc")
-    groups = reader.integer("num_expert_group", 1)
+    groups, top_k = reader.integer("num_expert_group", 1), reader.integer("num_experts_per_token")
     grouped = reader.flag("use_grouped_topk", groups > 1)
     return RouterSpec(
         num_experts=_read_num_experts(reader, "num_experts"),
-        top_k=reader.integer("num_experts_per_token"),
+        top_k=top_k,
         scoring=reader.choice("moe_router_activation_func", _SCORINGS, "sigmoid"),
-        renormalize=reader.flag("moe_renormalize", True),
+        # A single expert keeps its score as weight: this line of models renormalises only among several.
+        renormalize=reader.flag("moe_renormalize", True) and top_k > 1,
         scaling_factor=reader.number("routed_scaling_factor", 1.0),
         correction_bias=method == "noaux_tc",
         num_groups=groups if grouped else 1,

@@ -50,6 +50,6 @@ def _top_k(scores: torch.Tensor, count: int) -> torch.Tensor:
 
 def _weigh(scores: torch.Tensor, ids: torch.Tensor, renormalize: bool, scaling_factor: float) -> torch.Tensor:
     weights = scores.gather(-1, ids)
-    if renormalize and ids.shape[-1] > 1:
+    if renormalize:
         weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-20)
     return weights * scaling_factor
