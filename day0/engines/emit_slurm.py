@@ -21,7 +21,8 @@ def batch_script(request: LaunchRequest, launch: Launch) -> str:
         f"#SBATCH --gpus-per-node={gpus}",
         "#SBATCH --exclusive",
         "set -euo pipefail",
-        'HEAD_ADDRESS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        # awk reads on to the end: `head` would not, and pipefail takes scontrol's broken pipe for a failure
+        'HEAD_ADDRESS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | awk "NR == 1")',
         "export HEAD_ADDRESS",
         *exports,
         "node() {",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -120,14 +119,3 @@ def merge_arguments(words: tuple[str, ...], extra: tuple[str, ...]) -> tuple[str
 def stage_partition(plan: Plan) -> str | None:
     """Layers of each stage, as both engines take them; None for one stage."""
     return ",".join(str(count) for count in plan.stage_layers) if plan.layout.pp > 1 else None
-
-
-def version_numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version ("0.5.23rc1" -> 0, 5, 23), for comparing."""
-    numbers = []
-    for part in version.split("."):
-        digits = re.match(r"\d+", part)
-        if digits is None:
-            break
-        numbers.append(int(digits.group()))
-    return tuple(numbers)

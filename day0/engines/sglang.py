@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from day0.engines.launch import HEAD, Flag, Launch, LaunchRequest, command_lines, stage_partition, version_numbers
+from day0.engines.launch import HEAD, Flag, Launch, LaunchRequest, command_lines, stage_partition
 
 INIT_PORT = 20000
 DEFAULT_IMAGE = "lmsysorg/sglang:latest"
@@ -20,9 +20,7 @@ def _replicas(request: LaunchRequest) -> bool:
 
 def _is_older(request: LaunchRequest) -> bool:
     """Before 0.5.23 DP attention is `--dp-size N --enable-dp-attention`; from there on it has a size of its own."""
-    if request.engine_version is None:
-        return False
-    return version_numbers(request.engine_version) < (0, 5, 23)
+    return not is_since(request.engine_version, (0, 5, 23))
 
 
 def _settings(request: LaunchRequest, name: str) -> int | float | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from day0.plan.activations import forward_peak, logits_peak
 from day0.plan.cluster import GIB, Cluster
+from day0.plan.engine_version import is_since
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import complete_plain, expert_pool, stage_layouts, whole_products
 from day0.plan.memory import Budget, Capacity, LayerCache, RankCache, RankNeed, Settings, element_size
@@ -31,8 +32,9 @@ _GRAPHS = GIB
 _LOGIT_BYTES = 38
 """A row of logits while the sampler is profiled: 2 (model dtype), 4 + 4 (float32 and a copy), 4 + 8 (sorted values
 and indices), 12 (the sort's second buffers), 4 (probabilities)."""
-_KERNEL_COLUMNS = 256
-"""Sliced MXFP4 experts are padded to a multiple of this many columns (384 become 512)."""
+_KERNEL_COLUMNS = ((0, 32), 128, 256)
+"""Slices of MXFP4 experts are padded to multiples of 128 columns from 0.32 on, of 256 before (384 became 512)."""
+_GRAPHS_COUNTED = (0, 21)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +84,10 @@ class VllmAccounting:
         notes = []
         if layout.cp > 1 and any(isinstance(mixer, KimiDeltaAttention) for mixer in parts.mixers):
             notes.append("check that the installed vLLM takes decode context parallelism on hybrid models")
-        padded = sum(_padding(parts.profile, spec, layout) > 0 for spec in parts.routed)
+        padded = sum(self.padding(parts.profile, spec, layout) > 0 for spec in parts.routed)
         if padded:
             notes.append(
-                f"experts cut into {layout.expert_tp} slices are padded to multiples of {_KERNEL_COLUMNS} columns, "
+                f"experts cut into {layout.expert_tp} slices are padded to multiples of {self.kernel_columns} columns, "
                 "which is counted in weights; whole experts (--ep) are not"
             )
         return tuple(notes)
@@ -95,7 +97,7 @@ class VllmAccounting:
         fraction = workload.mem_fraction or DEFAULT_FRACTION
         rows = max(workload.max_num_seqs or DEFAULT_NUM_SEQS, need.sequences if not workload.max_num_seqs else 0)
         tokens = workload.max_batched_tokens or DEFAULT_BATCHED_TOKENS
-        weights = need.weights.total + _expert_padding(need) + _absorbed_copies(need)
+        weights = need.weights.total + self.expert_padding(need) + _absorbed_copies(need)
         activations = max(forward_peak(need, tokens), logits_peak(need, rows, _LOGIT_BYTES))
         comm = _COMMUNICATORS if need.layout.ranks > 1 else 0
         counted = _NON_TORCH + (_GRAPHS if self.counts_graphs else 0)
@@ -121,11 +123,28 @@ class VllmAccounting:
 
     @property
     def counts_graphs(self) -> bool:
-        """Whether the graphs' estimated size is taken from the share, as versions from 0.21 do."""
-        if self.version is None:
-            return True
-        numbers = [int(part) for part in self.version.split(".")[:2] if part.isdigit()]
-        return numbers >= [0, 21]
+        """Whether the graphs' estimated size is taken from the share."""
+        return is_since(self.version, _GRAPHS_COUNTED)
+
+    @property
+    def kernel_columns(self) -> int:
+        since, newer, older = _KERNEL_COLUMNS
+        return newer if is_since(self.version, since) else older
+
+    def padding(self, profile: ArchitectureProfile, spec: RoutedExperts, layout: Layout) -> int:
+        """Columns a slice of an expert is padded by."""
+        quant = profile.quantization
+        if quant is None or quant.format != "mxfp4" or layout.expert_tp == 1:
+            return 0
+        return -(spec.width // layout.expert_tp) % self.kernel_columns
+
+    def expert_padding(self, need: RankNeed) -> int:
+        """Bytes that padding adds to this rank's expert slices; every expert tensor grows with the slice's width."""
+        specs = [layer.feed_forward for layer in need.layers if isinstance(layer.feed_forward, RoutedExperts)]
+        if not specs:
+            return 0
+        columns = max(1, specs[0].width // need.layout.expert_tp)
+        return need.weights.experts * self.padding(need.profile, specs[0], need.layout) // columns
 
 
 def blocks_of(cache: RankCache, pool: int, context: int, chunk: int, align: int) -> tuple[Capacity, int]:
@@ -168,23 +187,6 @@ def _window_blocks(windowed: list[LayerCache], context: int, chunk: int, block_t
     """Blocks of a windowed group for one sequence: the window and one chunk of prefill, never more than the context."""
     window = max((layer.window or 0 for layer in windowed), default=0)
     return -(-min(context, window - 1 + chunk) // block_tokens) + 1 if windowed else 0
-
-
-def _padding(profile: ArchitectureProfile, spec: RoutedExperts, layout: Layout) -> int:
-    """Columns a slice of an expert is padded by."""
-    quant = profile.quantization
-    if quant is None or quant.format != "mxfp4" or layout.expert_tp == 1:
-        return 0
-    return -(spec.width // layout.expert_tp) % _KERNEL_COLUMNS
-
-
-def _expert_padding(need: RankNeed) -> int:
-    """Bytes that padding adds to this rank's expert slices; every expert tensor grows with the slice's width."""
-    specs = [layer.feed_forward for layer in need.layers if isinstance(layer.feed_forward, RoutedExperts)]
-    if not specs:
-        return 0
-    columns = specs[0].width // need.layout.expert_tp
-    return need.weights.experts * _padding(need.profile, specs[0], need.layout) // max(1, columns)
 
 
 def _absorbed_copies(need: RankNeed) -> int:

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Any
+
+from day0.engines.sglang import FLAGS, launch
+
+from .conftest import flag_values
+
+PARSER_0_5_23 = {
+    "--revision", "--tp-size", "--pp-size", "--dp-size", "--attn-dp-size", "--enable-dp-attention", "--ep-size",
+    "--dcp-size", "--context-length", "--max-running-requests", "--chunked-prefill-size", "--mem-fraction-static",
+    "--max-mamba-cache-size", "--kv-cache-dtype", "--nnodes", "--node-rank", "--dist-init-addr", "--host", "--port",
+}  # fmt: skip
+"""Arguments seen in SGLang 0.5.23, of those that a plan can need."""
+
+
+def test_every_flag_is_one_the_parser_knows() -> None:
+    assert {flag.name for flag in FLAGS} <= PARSER_0_5_23
+    assert len({flag.name for flag in FLAGS}) == len(FLAGS)
+
+
+def test_dp_attention_has_a_size_of_its_own_in_new_versions(request_for: Any) -> None:
+    for version, expected in (
+        (None, {"--attn-dp-size": "8"}),
+        ("0.5.23", {"--attn-dp-size": "8"}),
+        ("0.5.9", {"--dp-size": "8", "--enable-dp-attention": True}),
+    ):
+        (argv,) = launch(request_for("kimi-k3", "b300:8", "sglang", version, tp=8, dp=8, ep=8)).argv
+        flags = flag_values(argv)
+        assert {name: flags[name] for name in flags if "dp" in name} == expected
+        assert (flags["--tp-size"], flags["--ep-size"]) == ("8", "8")
+        assert flags["--max-running-requests"] == str(8 * 256), "counted over all replicas of one server"
+
+
+def test_whole_replicas_are_dp(request_for: Any) -> None:
+    (argv,) = launch(request_for("llama-3.1-8b", "h100:8", "sglang", tp=2, dp=4, demand={"context": 8192})).argv
+    flags = flag_values(argv)
+    assert (flags["--tp-size"], flags["--dp-size"]) == ("2", "4") and "--attn-dp-size" not in flags
+    assert argv[:5] == ("python3", "-m", "sglang.launch_server", "--model-path", "org/model")
+
+
+def test_nodes_meet_at_the_head(request_for: Any) -> None:
+    made = launch(request_for("kimi-k3", "b200:8x2", "sglang", tp=8, pp=2, demand={"kv_dtype": "fp8"}))
+    head, second = map(flag_values, made.argv)
+    assert made.env["SGLANG_PP_LAYER_PARTITION"].count(",") == 1
+    assert (head["--node-rank"], second["--node-rank"]) == ("0", "1")
+    assert head["--dist-init-addr"] == second["--dist-init-addr"] == "${HEAD_ADDRESS}:20000"
+    assert head["--kv-cache-dtype"] == "fp8_e4m3"
+
+
+def test_states_are_asked_for_by_number_only_where_the_share_would_not_do(request_for: Any) -> None:
+    (usual,) = launch(request_for("kimi-k3", "b300:8", "sglang", tp=8, ep=8)).argv
+    assert "--max-mamba-cache-size" not in usual
+    demand = {"context": 2048, "concurrency": 300}
+    (many,) = launch(request_for("kimi-k3", "b300:8", "sglang", tp=8, ep=8, demand=demand)).argv
+    assert flag_values(many)["--max-mamba-cache-size"] == "900"
+
+
+def test_the_fraction_of_the_plan_is_passed_on(request_for: Any) -> None:
+    request = request_for("llama-3.1-8b", "h100:1", "sglang", demand={"context": 8192})
+    (argv,) = launch(request).argv
+    assert flag_values(argv)["--mem-fraction-static"] == str(request.plan.settings.mem_fraction)
+
+
+def test_replicas_over_nodes_are_said_to_be_several_servers(request_for: Any) -> None:
+    made = launch(request_for("llama-3.1-8b", "h100:8x2", "sglang", tp=8, dp=2, demand={"context": 8192}))
+    assert made.argv == () and "router" in made.notes[0]
