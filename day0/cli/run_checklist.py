@@ -199,7 +199,7 @@ def _model_facts(context: CheckContext) -> dict[str, Any]:
         "architectures": list(profile.architectures),
         "model_type": profile.model_type,
         "family": profile.family,
-        "native": profile.family is not None,
+        "native": profile.native,
     }
 
 

@@ -63,4 +63,11 @@ class RoutedExperts:
     latent_norm: bool = False
 
 
-FeedForward = DenseFeedForward | RoutedExperts
+@dataclass(frozen=True, slots=True)
+class NoFeedForward:
+    """A layer that is only its mixer."""
+
+    kind: ClassVar[str] = "none"
+
+
+FeedForward = DenseFeedForward | RoutedExperts | NoFeedForward

@@ -7,7 +7,7 @@ from typing import Any
 
 from day0.errors import InputError
 from day0.profile.draft import Draft
-from day0.profile.feed_forward import DenseFeedForward, RoutedExperts
+from day0.profile.feed_forward import DenseFeedForward, NoFeedForward, RoutedExperts
 from day0.profile.quantization import QuantizationSpec
 
 
@@ -71,5 +71,6 @@ def _expert_matrix(
 FEED_FORWARD_DRAFTS: Mapping[type, Callable[[Any, int, QuantizationSpec | None], Iterator[Draft]]] = {
     DenseFeedForward: dense_drafts,
     RoutedExperts: routed_drafts,
+    NoFeedForward: lambda spec, hidden, quantization: iter(()),
 }
 """Called with the spec, the model's hidden size and how its weights are packed."""

@@ -13,8 +13,8 @@ from day0.profile.profile import ArchitectureProfile, AttentionResidual, LayerSp
 def layer_drafts(profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Draft]:
     """All tensors of one layer, with paths relative to it."""
     hidden = profile.hidden_size
-    yield Draft("mixer_norm.weight", (hidden,), "norm")
-    yield Draft("ffn_norm.weight", (hidden,), "norm")
+    for norm in layer.norms:
+        yield Draft(f"{norm}.weight", (hidden,), "norm")
     if isinstance(layer.residual, AttentionResidual):
         for site in ("mixer_res", "ffn_res"):
             yield from residual_site(site, hidden)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from day0.profile.draft import Draft
-from day0.profile.mixers import GroupedQueryAttention, KimiDeltaAttention, LatentAttention
+from day0.profile.mixers import GroupedQueryAttention, KimiDeltaAttention, LatentAttention, NoMixer
 
 
 def grouped_query_drafts(spec: GroupedQueryAttention, hidden: int) -> Iterator[Draft]:
@@ -77,5 +77,6 @@ MIXER_DRAFTS: Mapping[type, Callable[[Any, int], Iterator[Draft]]] = {
     GroupedQueryAttention: grouped_query_drafts,
     LatentAttention: latent_drafts,
     KimiDeltaAttention: kimi_delta_drafts,
+    NoMixer: lambda spec, hidden: iter(()),
 }
 """Called with the spec and the model's hidden size."""

@@ -109,4 +109,17 @@ class KimiDeltaAttention:
         )
 
 
-Mixer = GroupedQueryAttention | LatentAttention | KimiDeltaAttention
+@dataclass(frozen=True, slots=True)
+class NoMixer:
+    """A layer that mixes no tokens: only its feed-forward is there."""
+
+    kind: ClassVar[str] = "none"
+
+    def cache_planes(self) -> tuple[CachePlane, ...]:
+        return ()
+
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        return ()
+
+
+Mixer = GroupedQueryAttention | LatentAttention | KimiDeltaAttention | NoMixer

@@ -15,11 +15,20 @@ from day0.profile.feed_forward import (
     ActivationSpec,
     DenseFeedForward,
     FeedForward,
+    NoFeedForward,
     RoutedExperts,
     RouterSpec,
     Scoring,
 )
-from day0.profile.mixers import GroupedQueryAttention, KimiDeltaAttention, LatentAttention, Mixer, RopeLayout, RopeSpec
+from day0.profile.mixers import (
+    GroupedQueryAttention,
+    KimiDeltaAttention,
+    LatentAttention,
+    Mixer,
+    NoMixer,
+    RopeLayout,
+    RopeSpec,
+)
 from day0.profile.quantization import QuantizationSpec
 from day0.profile.residuals import AttentionResidual, PlainResidual, Residual
 from day0.profile.vision import VisionSpec
@@ -37,6 +46,9 @@ __all__ = [
     "LatentAttention",
     "LayerSpec",
     "Mixer",
+    "MultiTokenPrediction",
+    "NoFeedForward",
+    "NoMixer",
     "PlainResidual",
     "QuantizationSpec",
     "Residual",
@@ -52,12 +64,17 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """One decoder layer: what mixes tokens, what follows it, and how both join the residual stream."""
+    """One decoder layer: what mixes tokens, what follows it, and how both join the residual stream.
+
+    A layer that is only one of the two has `NoMixer` or `NoFeedForward` in the other's place. `norms` are the
+    hidden-wide norms by our paths: before each branch ("mixer_norm", "ffn_norm"), after it ("mixer_post_norm", ...).
+    """
 
     index: int
     mixer: Mixer
     feed_forward: FeedForward
     residual: Residual
+    norms: tuple[str, ...] = ("mixer_norm", "ffn_norm")
 
     def cache_planes(self) -> tuple[CachePlane, ...]:
         """What the layer adds to the paged cache for each token."""
@@ -69,10 +86,22 @@ class LayerSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class MultiTokenPrediction:
+    """Extra layers that predict tokens further ahead (DeepSeek-V3), stored beside the decoder and not part of it.
+
+    `shares_embedding` says that they have no input table and head of their own.
+    """
+
+    layers: tuple[LayerSpec, ...]
+    shares_embedding: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class ArchitectureProfile:
     """What a model is, in our words. Sizes are element counts; `dtype` is the checkpoint's main dtype ("BF16").
 
-    `family` is None where no table of `families/` explains the model. `unused_config_keys` were read by nobody,
+    `family` is None where no table of `families/` explains the model; `native` says that the reference runtime has
+    every part of it. `unused_config_keys` were read by nobody,
     `defaulted_config_keys` were wanted and absent; both are dotted paths.
     """
 
@@ -88,8 +117,10 @@ class ArchitectureProfile:
     max_position_field: str | None
     layers: tuple[LayerSpec, ...]
     residual: Residual
+    native: bool = False
     quantization: QuantizationSpec | None = None
     vision: VisionSpec | None = None
+    mtp: MultiTokenPrediction | None = None
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
     unused_config_keys: tuple[str, ...] = ()

@@ -43,7 +43,7 @@ def _read_family(
         reader.ignore(*INERT_KEYS, *family.inert)
     residual = family.read_residual(text)
     layers = tuple(
-        LayerSpec(index, family.read_mixer(text, index), family.read_feed_forward(text, index), residual)
+        LayerSpec(index, family.read_mixer(text, index), family.read_feed_forward(text, index), residual, family.norms)
         for index in range(text.integer("num_hidden_layers", maximum=MAX_LAYERS))
     )
     quantization, findings = read_quantization(top, text, family.quantized, files.extras)
@@ -61,6 +61,7 @@ def _read_family(
         max_position_field=f"{text.prefix}max_position_embeddings" if text.has("max_position_embeddings") else None,
         layers=layers,
         residual=residual,
+        native=family.native,
         quantization=quantization,
         vision=vision,
         bos_token_id=_token_id(top, text, "bos_token_id"),

@@ -125,7 +125,7 @@ def model_facts(files: ModelFiles, profile: ArchitectureProfile, nearest: str | 
         model_type=profile.model_type,
         family=profile.family,
         nearest_family=nearest,
-        native=profile.family is not None and sizes_known(profile),
+        native=profile.native and sizes_known(profile),
     )
 
 

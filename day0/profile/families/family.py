@@ -25,9 +25,11 @@ class Family:
     """One family of models, as a table.
 
     `names` maps our parameter paths to checkpoint names; "{l}" stands for the layer, "{expert}" for the expert.
-    `text_section` is the config section that describes the decoder, None where it is the whole file. `quantized`
-    lists the parameter groups that packed releases of the family pack. `tiny` overrides config keys (dotted paths)
-    to shrink a config of the family to a test size with every feature left on, `tiny_extras` the JSON files beside it.
+    `native` says that the reference runtime has every part that the family's configs can ask for. `norms` are those
+    of `LayerSpec.norms`. `text_section` is the config section that describes the decoder, None where it is the whole
+    file. `quantized` lists the parameter groups that packed releases of the family pack. `tiny` overrides config keys
+    (dotted paths) to shrink a config of the family to a test size with every feature left on, `tiny_extras` the JSON
+    files beside it.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Family:
     read_mixer: Callable[[ConfigReader, int], Mixer]
     read_feed_forward: Callable[[ConfigReader, int], FeedForward]
     names: Mapping[str, str]
+    native: bool = False
+    norms: tuple[str, ...] = ("mixer_norm", "ffn_norm")
     norm_eps_default: float = 1e-6
     tie_default: bool = False
     text_section: str | None = None

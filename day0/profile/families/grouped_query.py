@@ -24,6 +24,7 @@ LLAMA = Family(
     name="llama",
     model_types=("llama",),
     architectures=("LlamaForCausalLM",),
+    native=True,
     read_mixer=partial(read_gqa, defaults=GqaDefaults()),
     read_feed_forward=partial(read_dense, bias_key="mlp_bias"),
     names=LLAMA_NAMES,
@@ -34,6 +35,7 @@ QWEN3 = Family(
     name="qwen3",
     model_types=("qwen3",),
     architectures=("Qwen3ForCausalLM",),
+    native=True,
     read_mixer=partial(read_gqa, defaults=GqaDefaults(kv_heads=32, head_dim=128, qk_norm=True, window="layered")),
     read_feed_forward=read_dense,
     names=LLAMA_NAMES,
@@ -44,6 +46,7 @@ MIXTRAL = Family(
     name="mixtral",
     model_types=("mixtral",),
     architectures=("MixtralForCausalLM",),
+    native=True,
     read_mixer=partial(read_gqa, defaults=GqaDefaults(kv_heads=8, theta=1e6, bias=None, window="plain")),
     read_feed_forward=read_mixtral_experts,
     names={
@@ -59,6 +62,7 @@ QWEN3_MOE = Family(
     name="qwen3_moe",
     model_types=("qwen3_moe",),
     architectures=("Qwen3MoeForCausalLM",),
+    native=True,
     read_mixer=partial(read_gqa, defaults=GqaDefaults(kv_heads=4, qk_norm=True, window="switched")),
     read_feed_forward=read_qwen_moe,
     names={

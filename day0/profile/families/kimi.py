@@ -42,6 +42,7 @@ KIMI_K3 = Family(
     name="kimi_k3",
     model_types=("kimi_k3",),
     architectures=("KimiK3ForConditionalGeneration",),
+    native=True,
     text_section="text_config",
     read_mixer=read_kimi_mixer,
     read_feed_forward=read_kimi_moe,

@@ -88,9 +88,9 @@ class _Phases:
 
 
 def _check_loadable(files: ModelFiles, profile: ArchitectureProfile) -> None:
-    if profile.family is None:
+    if not profile.native:
         raise CannotSay(
-            f"the reference runtime does not know model_type {profile.model_type!r}",
+            f"the reference runtime does not have the parts of model_type {profile.model_type!r}",
             where=files.id,
             hint="`day0 inspect` says what is known of it",
         )
