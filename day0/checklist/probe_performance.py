@@ -39,7 +39,9 @@ def load(
     ]
     timed = [timing for timing in timings if timing.arrivals and timing.tokens > 1]
     if not timed:
-        return Measured(0, {}, message=first_fault(answers) or "no request gave two tokens")
+        nothing = dict.fromkeys(("ttft_ms", "tpot_ms", "tokens_per_s"))
+        message = first_fault(answers) or "no request gave two tokens"
+        return Measured(len(answers), {"unanswered": len(answers), **nothing}, message=message)
     figures = load_figures(timed, concurrency, wall)
     return Measured(
         inspected=figures.requests,

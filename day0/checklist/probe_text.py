@@ -100,11 +100,12 @@ def finish(context: CheckContext, *, max_tokens: int = 16) -> Outcome:
 
 
 def _stop_text(text: str) -> str | None:
-    """A piece from the middle of an answer that does not begin it."""
-    for start in range(len(text) // 2, len(text) - 1):
-        piece = text[start : start + 2]
-        if piece.strip() and text.index(piece) > 0 and "\N{REPLACEMENT CHARACTER}" not in piece:
-            return piece
+    """A piece of an answer, from its middle if that can be, that does not begin it."""
+    for length in (2, 1):
+        for start in (*range(len(text) // 2, len(text)), *range(1, len(text) // 2)):
+            piece = text[start : start + length]
+            if piece.strip() and text.index(piece) > 0 and "\N{REPLACEMENT CHARACTER}" not in piece:
+                return piece
     return None
 
 

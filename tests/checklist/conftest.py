@@ -1,0 +1,95 @@
+"""Sound contexts: the tiny models on the runtime in this process, and one of them behind a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+from day0.checklist.client import EndpointTarget
+from day0.checklist.probe_runtime import RuntimeTarget, tokenizer_of
+from day0.checklist.target import CheckContext
+from day0.plan.settings import EngineSettings
+from day0.profile.read import read_profile
+from day0.runtime.engine.load import load_engine
+from day0.runtime.engine.worker import EngineWorker
+from day0.runtime.server.app import create_app
+from day0.runtime.server.lifecycle import HttpServer, bind
+from day0.runtime.tokenizer import Tokenizer
+from day0.source.resolve import resolve
+
+SETTINGS = EngineSettings(device="cpu")
+
+
+def runtime_context(folder: Path, reference: str = "transformers") -> CheckContext:
+    files = resolve(str(folder))
+    profile = read_profile(files)
+    tokenizer, fault = tokenizer_of(files)
+    target = RuntimeTarget(files, profile, SETTINGS, tokenizer)
+    return CheckContext(files, profile, target, reference, tokenizer_fault=fault)
+
+
+@pytest.fixture(scope="session")
+def llama(tiny_llama: Path) -> CheckContext:
+    return runtime_context(tiny_llama)
+
+
+@pytest.fixture(scope="session")
+def qwen3_moe(tiny_qwen3_moe: Path) -> CheckContext:
+    return runtime_context(tiny_qwen3_moe)
+
+
+@pytest.fixture(scope="session")
+def kimi_k3(tiny_kimi_k3: Path) -> CheckContext:
+    return runtime_context(tiny_kimi_k3, "runtime")
+
+
+@pytest.fixture(scope="session")
+def server_url(tiny_llama: Path) -> Iterator[str]:
+    """A day0 server with the tiny llama on a real socket."""
+    files = resolve(str(tiny_llama))
+    worker = EngineWorker(partial(load_engine, files, read_profile(files), SETTINGS))
+    app = create_app(worker, Tokenizer.from_folder(tiny_llama), "tiny", log=lambda line: None)
+    listener = bind("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server = HttpServer(app, worker, listener, log=lambda line: None, end_at_once=lambda: None)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=lambda: loop.run_until_complete(server.run(signals=())), daemon=True)
+    thread.start()
+    _wait_until_healthy(url)
+    yield url
+    loop.call_soon_threadsafe(server.stop)
+    thread.join(timeout=30)
+
+
+def _wait_until_healthy(url: str) -> None:
+    end = time.monotonic() + 60
+    while True:
+        try:
+            if httpx.get(f"{url}/health").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        assert time.monotonic() < end, "the server did not become healthy"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def endpoint(tiny_llama: Path, server_url: str) -> Iterator[CheckContext]:
+    files = resolve(str(tiny_llama))
+    tokenizer, _ = tokenizer_of(files)
+    target = EndpointTarget(server_url, tokenizer)
+    yield CheckContext(files, read_profile(files), target, "transformers")
+    target.close()
+
+
+@pytest.fixture(scope="session")
+def contexts(request: pytest.FixtureRequest) -> Callable[[str], CheckContext]:
+    """A sound context by the name of its fixture, made when it is first wanted."""
+    return request.getfixturevalue
