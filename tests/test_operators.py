@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from day0.operators import (
+    ATTRIBUTES,
     AXES,
     CHAIN,
     EXACT,
@@ -30,6 +31,10 @@ def test_every_axis_is_explained_and_every_explanation_is_used() -> None:
     used = {axis for operator in OPERATORS.values() for axis in operator.axes}
     assert used == set(AXES)
     assert set(AXES) >= VARIABLE_AXES
+
+
+def test_every_attribute_is_explained_and_every_explanation_is_used() -> None:
+    assert {name for operator in OPERATORS.values() for name in operator.attributes} == set(ATTRIBUTES)
 
 
 @pytest.mark.parametrize("operator", OPERATORS.values(), ids=OPERATORS)

@@ -1,0 +1,133 @@
+"""Profile -> the operators a model needs, each with its concrete shapes, phases and layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from day0.inventory.feed_forward import FEED_FORWARD_RULES
+from day0.inventory.mixers import MIXER_RULES
+from day0.inventory.use import DTYPE_WORDS, Fact, Facts, Use, use
+from day0.inventory.vision import vision
+from day0.operators import OPERATORS, Phase
+from day0.profile.profile import ArchitectureProfile, AttentionResidual, LayerSpec, NoFeedForward, NoMixer
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorNeed:
+    """One operator at one set of sizes. `layers` are decoder layers, empty for what stands outside of them.
+
+    `shapes` gives every axis that the model fixes, `attributes` every scalar parameter of the operator, and
+    `used_for` the places by our parameter paths, relative to the layer.
+    """
+
+    name: str
+    layers: tuple[int, ...]
+    phases: tuple[Phase, ...]
+    shapes: Mapping[str, int]
+    attributes: Mapping[str, Fact]
+    dtype: str
+    used_for: tuple[str, ...]
+
+    @property
+    def facts(self) -> dict[str, Fact]:
+        """Everything that a constraint may be put on."""
+        return {**self.shapes, **self.attributes, "dtype": self.dtype}
+
+
+@dataclass(slots=True)
+class _Places:
+    """Where one operator at one set of facts is used; dicts keep the order of the forward pass."""
+
+    layers: dict[int, None] = field(default_factory=dict)
+    names: dict[str, None] = field(default_factory=dict)
+    phases: set[Phase] = field(default_factory=set)
+
+
+def operators_needed(profile: ArchitectureProfile) -> tuple[OperatorNeed, ...]:
+    """All needs in the order of the forward pass; places that differ in nothing but layer or name are one need."""
+    gathered: dict[tuple[str, Facts], _Places] = {}
+    for layer, used in _all_uses(profile):
+        places = gathered.setdefault((used.operator, used.facts), _Places())
+        places.names[used.place] = None
+        if layer is not None:
+            places.layers[layer] = None
+        places.phases |= _phases(used)
+    dtype = DTYPE_WORDS[profile.dtype]
+    return tuple(_need(operator, facts, places, dtype) for (operator, facts), places in gathered.items())
+
+
+def layer_operators(profile: ArchitectureProfile, layer: LayerSpec) -> tuple[str, ...]:
+    """Names of the operators of one layer, each once, in the order of the forward pass."""
+    return tuple(dict.fromkeys(used.operator for used in _layer_uses(profile, layer)))
+
+
+def _need(operator: str, facts: Facts, places: _Places, dtype: str) -> OperatorNeed:
+    contract = OPERATORS[operator]
+    return OperatorNeed(
+        name=operator,
+        layers=tuple(places.layers),
+        phases=tuple(phase for phase in contract.phases if phase in places.phases),
+        shapes={name: value for name, value in facts if name in contract.model_axes and isinstance(value, int)},
+        attributes={name: value for name, value in facts if name in contract.attributes},
+        dtype=dtype,
+        used_for=tuple(places.names),
+    )
+
+
+def _phases(used: Use) -> set[Phase]:
+    """Images are only ever part of a prompt, whatever else their operators serve."""
+    phases = set(OPERATORS[used.operator].phases)
+    return phases & {"prefill"} if used.place.startswith("vision.") else phases
+
+
+def _all_uses(profile: ArchitectureProfile) -> Iterator[tuple[int | None, Use]]:
+    hidden, vocab = profile.hidden_size, profile.vocab_size
+    if not profile.layers:
+        return
+    yield None, use("embedding_lookup", "embed", vocab=vocab, width=hidden)
+    if profile.vision is not None:
+        for used in vision(profile.vision):
+            yield None, used
+    for layer in profile.layers:
+        for used in _layer_uses(profile, layer):
+            yield layer.index, used
+    if isinstance(profile.residual, AttentionResidual):
+        yield None, _residual_mix("output_res", profile, profile.residual)
+    yield None, use("rms_norm", "norm", width=hidden, eps=profile.norm_eps)
+    yield None, use("lm_head", "lm_head", vocab=vocab, width=hidden)
+    yield None, use("sampling", "sampling", vocab=vocab)
+
+
+def _layer_uses(profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Use]:
+    if not isinstance(layer.mixer, NoMixer):
+        yield from _branch("mixer", MIXER_RULES[type(layer.mixer)](layer.mixer, profile), profile, layer)
+    if not isinstance(layer.feed_forward, NoFeedForward):
+        rule = FEED_FORWARD_RULES[type(layer.feed_forward)]
+        yield from _branch("ffn", rule(layer.feed_forward, profile), profile, layer)
+
+
+def _branch(name: str, inside: Iterator[Use], profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Use]:
+    """One branch with what stands around it: the read of the residual stream, norms, and the way back."""
+    # The first layer's mixer reads the embedding itself: there is nothing to mix yet.
+    if isinstance(layer.residual, AttentionResidual) and (layer.index, name) != (0, "mixer"):
+        yield _residual_mix(f"{name}_res", profile, layer.residual)
+    yield from _norm(f"{name}_norm", profile, layer)
+    yield from inside
+    yield from _norm(f"{name}_post_norm", profile, layer)
+    yield use("residual_add", name, width=profile.hidden_size)
+
+
+def _norm(name: str, profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Use]:
+    if name in layer.norms:
+        yield use("rms_norm", name, width=profile.hidden_size, eps=profile.norm_eps)
+
+
+def _residual_mix(place: str, profile: ArchitectureProfile, spec: AttentionResidual) -> Use:
+    return use(
+        "attention_residual_mix",
+        place,
+        width=profile.hidden_size,
+        eps=profile.norm_eps,
+        block_size=spec.block_size,
+    )

@@ -1,0 +1,149 @@
+"""What an operator's contract says, and the words it is written in: axes, attributes, phases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from day0.operators.tolerance import Tolerance
+
+Phase = Literal["load", "prefill", "decode"]
+
+AXES: Mapping[str, str] = {
+    "tokens": "rows of the step, all sequences one after another without padding",
+    "wanted": "rows whose logits are wanted",
+    "slots": "places of the paged cache: pages x page size",
+    "states": "slots of per-sequence state",
+    "candidates": "tensors an attention residual chooses from",
+    "patches": "image patches, all items one after another",
+    "merged": "vectors left after neighbouring patches are joined",
+    "vocab": "vocabulary entries",
+    "width": "channels of the tensor at hand",
+    "in_features": "channels read",
+    "out_features": "channels written",
+    "heads": "query heads",
+    "kv_heads": "key/value heads",
+    "head_dim": "channels of one head",
+    "rope_pairs": "channel pairs of a head that are rotated",
+    "rope_dim": "channels of the key slice that all heads share, rotated or not",
+    "value_dim": "channels of one value head",
+    "latent_dim": "channels of the compressed key/value latent",
+    "cached_dim": "channels of a cached row: latent and shared key slice",
+    "taps": "length of a convolution; it remembers the last taps - 1 inputs",
+    "past_taps": "taps - 1",
+    "experts": "routed experts",
+    "top_k": "experts chosen per token",
+    "expert_in": "channels a routed expert reads and writes",
+    "expert_width": "inner channels of a routed expert",
+    "rows": "rows of a packed matrix",
+    "columns": "values in a row of a packed matrix",
+    "row_bytes": "bytes of a packed row",
+    "row_groups": "groups of a packed row that share a scale",
+    "patch_values": "numbers in one patch: colours x side x side",
+    "grid_rows": "rows of the learned position grid",
+    "grid_columns": "columns of the learned position grid",
+    "cell": "patches joined into one vector",
+}
+
+ATTRIBUTES: Mapping[str, str] = {
+    "activation": "the nonlinearity inside",
+    "approximate": "form of GELU: erf (exact) or tanh",
+    "beta": "bound of the gate branch",
+    "bias": "whether a bias is added",
+    "block_size": "layers between two snapshots of the residual stream",
+    "correction_bias": "whether a bias takes part in the choice of experts, not in their weights",
+    "eps": "added under the root",
+    "group_size": "values under one scale",
+    "layout": "which channels are a pair: neox (i, i + rope_pairs) or interleaved (2i, 2i + 1)",
+    "linear_beta": "bound of the other branch, none for no bound",
+    "lower_bound": "least log decay of the bounded gate, none for the softplus gate",
+    "num_groups": "groups the experts are divided into",
+    "renormalize": "whether the chosen weights are made to add up to 1",
+    "scale": "factor on the products of queries and keys",
+    "scaling": "rule that stretches the frequencies: none, linear, llama3, yarn",
+    "scaling_factor": "factor on the routing weights",
+    "theta": "base of the frequencies",
+    "topk_groups": "groups that may be chosen from",
+    "weight_format": "how the weights are stored: the name of a dtype or of a packing",
+    "window": "last tokens that can be seen, none for all",
+}
+"""Every scalar parameter of an operator and its meaning."""
+
+VARIABLE_AXES = frozenset(("tokens", "wanted", "slots", "states", "candidates", "patches", "merged"))
+"""Axes whose size the step decides; all others are facts of the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorContract:
+    """One tensor an operator takes or gives. `dtype` is "model" (the model's own), or the one it must have."""
+
+    name: str
+    axes: tuple[str, ...]
+    dtype: str = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What an operator is. `attributes` are its scalar parameters; `source` is where its definition comes from.
+
+    `part` groups operators for readers. `tolerance` is per dtype of the output; integer outputs are exact.
+    """
+
+    name: str
+    part: str
+    meaning: str
+    phases: tuple[Phase, ...]
+    inputs: tuple[TensorContract, ...]
+    outputs: tuple[TensorContract, ...]
+    tolerance: Mapping[str, Tolerance]
+    attributes: tuple[str, ...]
+    source: str
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Axis names in order of first appearance."""
+        return tuple(dict.fromkeys(axis for tensor in (*self.inputs, *self.outputs) for axis in tensor.axes))
+
+    @property
+    def follows_model_dtype(self) -> bool:
+        """Whether any tensor is in the model's dtype; else results do not depend on it."""
+        return any(tensor.dtype == "model" for tensor in (*self.inputs, *self.outputs))
+
+    @property
+    def model_axes(self) -> tuple[str, ...]:
+        """The axes that the model fixes: every need for this operator gives them as numbers."""
+        return tuple(axis for axis in self.axes if axis not in VARIABLE_AXES)
+
+
+def contract(
+    name: str,
+    part: str,
+    meaning: str,
+    takes: str,
+    gives: str,
+    tolerance: Mapping[str, Tolerance],
+    source: str,
+    *,
+    attributes: str = "",
+    phases: tuple[Phase, ...] = ("prefill", "decode"),
+) -> Operator:
+    """An operator from compact text: `takes` and `gives` as `"x[tokens width]; ids[tokens] int64"`, and so on."""
+    return Operator(
+        name, part, meaning, phases, _tensors(takes), _tensors(gives), tolerance, tuple(attributes.split()), source
+    )
+
+
+def _tensors(text: str) -> tuple[TensorContract, ...]:
+    contracts = []
+    for item in text.split("; "):
+        head, _, dtype = item.partition("]")
+        name, _, axes = head.partition("[")
+        contracts.append(TensorContract(name, tuple(axes.split()), dtype.strip() or "model"))
+    return tuple(contracts)
+
+
+def output_tolerance(operator: Operator, output: TensorContract, dtype: str) -> Tolerance:
+    """What holds for one output when the model runs in `dtype` ("bfloat16"); integers are exact."""
+    stored = dtype if output.dtype == "model" else output.dtype
+    return Tolerance(0.0, 0.0) if stored == "int64" else operator.tolerance[stored]
