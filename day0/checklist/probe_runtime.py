@@ -12,6 +12,7 @@ from torch import get_num_threads as num_threads
 
 from day0.checklist.figures import private_bytes
 from day0.checklist.target import Answer, Ask
+from day0.coverage import load_whitelist
 from day0.errors import Day0Error, EnvironmentFault, InputError
 from day0.plan.settings import EngineSettings
 from day0.profile.profile import ArchitectureProfile
@@ -97,7 +98,7 @@ class RuntimeTarget:
             if self.on_phase is not None:
                 self.on_phase(phase, seconds)
 
-        return load_engine(self.files, self.profile, settings, note)
+        return load_engine(self.files, self.profile, settings, note, verified_on=load_whitelist().verified_on)
 
     def lacks(self, need: str) -> str | None:
         if need == "endpoint":

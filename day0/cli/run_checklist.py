@@ -165,11 +165,11 @@ def _context(asked: Asked) -> tuple[CheckContext, RuntimeTarget | EndpointTarget
     from day0.checklist.probe_runtime import RuntimeTarget, tokenizer_of
     from day0.checklist.target import CheckContext
     from day0.profile.read import read_profile
-    from day0.source.resolve import fetch_weights, resolve
+    from day0.source.resolve import resolve, with_weights
 
     files = resolve(asked.model)
     if asked.target == "runtime":
-        files = replace(files, folder=fetch_weights(files))
+        files = with_weights(files)
     profile = read_profile(files)
     tokenizer, fault = tokenizer_of(files)
     target: RuntimeTarget | EndpointTarget

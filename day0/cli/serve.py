@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from day0.cli.output import status_console
+from day0.coverage import load_whitelist
 from day0.errors import EnvironmentFault, ExitCode, InputError
 from day0.plan.settings import EngineSettings
 
@@ -159,7 +160,7 @@ def _command_line(model: str, settings: EngineSettings, endpoint: Endpoint) -> s
 def _serve(model: str, settings: EngineSettings, endpoint: Endpoint) -> ExitCode:
     from day0.profile.read import read_profile
     from day0.runtime.server.lifecycle import HttpServer, bind
-    from day0.source.resolve import fetch_weights, resolve
+    from day0.source.resolve import resolve, with_weights
 
     log = _logger()
     files = resolve(model)
@@ -172,8 +173,12 @@ def _serve(model: str, settings: EngineSettings, endpoint: Endpoint) -> ExitCode
         from day0.runtime.tokenizer import Tokenizer
 
         log(f"loading {files.id}")
-        tokenizer = Tokenizer.from_folder(fetch_weights(files))
-        worker = EngineWorker(partial(load_engine, files, profile, settings, _phase_logger(log)))
+        files = with_weights(files)
+        assert files.folder is not None
+        tokenizer = Tokenizer.from_folder(files.folder)
+        verified_on = load_whitelist().verified_on
+        load = partial(load_engine, files, profile, settings, _phase_logger(log), verified_on=verified_on)
+        worker = EngineWorker(load)
         app = create_app(worker, tokenizer, endpoint.served_name, log=log, api_key=endpoint.api_key)
         asyncio.run(HttpServer(app, worker, listener, log=log, end_at_once=_end_at_once).run())
     return _end(worker)

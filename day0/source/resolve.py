@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,11 @@ def fetch_weights(files: ModelFiles) -> Path:
     if files.tensors is None or files.folder is None:
         raise InputError("has no weights", where=files.id, hint="give a model folder or a hub id")
     return files.folder
+
+
+def with_weights(files: ModelFiles) -> ModelFiles:
+    """The same model with `folder` where its weights lie; from a hub they are downloaded first."""
+    return replace(files, folder=fetch_weights(files))
 
 
 def recipe_names() -> tuple[str, ...]:

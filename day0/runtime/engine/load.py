@@ -26,6 +26,9 @@ from day0.source.model_files import ModelFiles
 OnPhase = Callable[[str, float], None]
 """Told the name of each start-up phase as it ends, and its seconds."""
 
+VerifiedOn = Callable[[str], Collection[tuple[str, str]]]
+"""From a device type to the (operator, provider) pairs verified on it: `coverage.Whitelist.verified_on`."""
+
 
 def load_engine(
     files: ModelFiles,
@@ -33,13 +36,13 @@ def load_engine(
     settings: EngineSettings,
     on_phase: OnPhase | None = None,
     *,
-    verified: Collection[tuple[str, str]] = (),
+    verified_on: VerifiedOn | None = None,
     ops: Operators | None = None,
 ) -> Engine:
     """Load a model into an engine: phases "load", "allocate" and "warmup" (one checked forward).
 
-    `verified` are the (operator, provider) pairs that the whitelist has evidence for on this device; `ops` replaces
-    the choice altogether. Raises CannotSay for a model the runtime does not know, InputError where weights are
+    `verified_on` gives the kernels that the whitelist has evidence for (none: references run); `ops` replaces the
+    choice altogether. Raises CannotSay for a model the runtime does not know, InputError where weights are
     missing, broken or not finite.
     """
     _check_loadable(files, profile)
@@ -47,7 +50,7 @@ def load_engine(
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.dtype, profile, device)
     kv_dtype = dtype if settings.kv_dtype == "auto" else choose_dtype(settings.kv_dtype, profile, device)
-    ops = ops or choose_operators(device, dtype, verified)
+    ops = ops or choose_operators(device, dtype, verified_on(device.type) if verified_on else ())
     modules, report = _load_modules(files, profile, settings, ops, dtype, device)
     decoder = modules[""]
     assert isinstance(decoder, Decoder)
