@@ -74,11 +74,12 @@ def inspect_document(
 ) -> document.InspectDocument:
     """Everything found, as the record that is printed; `started` is a `time.perf_counter` reading."""
     findings = document.all_findings(files, profile, comparison)
+    params = document.parameter_facts(profile)
     nearest = nearest_family(profile) if profile.family is None else None
     return document.InspectDocument(
         schema=document.SCHEMA,
         model=document.model_facts(files, profile, nearest),
-        params=document.parameter_facts(profile),
+        params=params,
         weights=document.weight_facts(files, profile),
         layers=document.layer_facts(profile),
         layer_counts=document.layer_counts(profile),
@@ -86,7 +87,7 @@ def inspect_document(
         cache=document.cache_facts(profile),
         context=document.context_facts(profile),
         vision=document.vision_facts(profile),
-        mtp=None,
+        mtp=document.mtp_facts(profile, params),
         device=coverage.device,
         operators=document.operator_facts(coverage),
         coverage=coverage.counts,

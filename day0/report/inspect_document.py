@@ -204,6 +204,17 @@ def vision_facts(profile: ArchitectureProfile) -> dict[str, Any] | None:
     return asdict(profile.vision) if profile.vision is not None else None
 
 
+def mtp_facts(profile: ArchitectureProfile, params: ParameterCounts | None) -> dict[str, Any] | None:
+    """Layers that predict further ahead; their parameters are not part of the total."""
+    if profile.mtp is None:
+        return None
+    return {
+        "layers": len(profile.mtp.layers),
+        "shares_embedding": profile.mtp.shares_embedding,
+        "params": params.groups["mtp"] if params else None,
+    }
+
+
 def operator_facts(coverage: Coverage) -> tuple[OperatorFacts, ...]:
     return tuple(_operator(verdict) for verdict in coverage.verdicts)
 

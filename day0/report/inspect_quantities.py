@@ -6,7 +6,7 @@ from __future__ import annotations
 def count_text(count: int) -> str:
     """A parameter count with three figures: 2.78T, 596M, 12.3K."""
     for factor, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):
-        if count >= factor:
+        if count >= 0.9995 * factor:  # 999.6 million is 1B, not 1000M
             return f"{count / factor:.3g}{letter}" if count < 999.5 * factor else f"{count / factor:.0f}{letter}"
     return str(count)
 

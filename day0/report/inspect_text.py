@@ -76,6 +76,8 @@ def _headline(report: InspectDocument) -> Text:
         text.append(f"  {count_text(report.params.total)} parameters")
         if report.params.active != report.params.total:
             text.append(f", {count_text(report.params.active)} active")
+    if model.family is not None and not model.native:
+        text.append("  not in the reference runtime", style="yellow")
     return text
 
 
@@ -103,6 +105,11 @@ def _fact_rows(report: InspectDocument) -> Iterator[tuple[str, str]]:
         yield "cache", _cache_text(report)
     if report.context.max_position is not None:
         yield "context", f"{report.context.max_position:,} tokens ({report.context.source_field})"
+    if report.mtp is not None:
+        yield (
+            "mtp",
+            f"{report.mtp['layers']} layers beside the decoder, {count_text(report.mtp['params'] or 0)} parameters",
+        )
     if report.vision is not None:
         vision = report.vision
         yield (
