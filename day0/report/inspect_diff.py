@@ -95,6 +95,9 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Fact]]:
             yield path, getattr(value, "kind", None)
         for entry in fields(value):
             yield from _leaves(f"{path}.{entry.name}", getattr(value, entry.name))
+    elif isinstance(value, tuple) and all(isinstance(item, tuple) for item in value):
+        for name, number in value:
+            yield f"{path}.{name}", number
     elif isinstance(value, tuple):
         yield path, ", ".join(map(str, value))
     else:
