@@ -6,25 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from day0.profile.draft import Draft
-from day0.profile.mixers import GroupedQueryAttention, KimiDeltaAttention, LatentAttention, NoMixer
-
-
-def grouped_query_drafts(spec: GroupedQueryAttention, hidden: int) -> Iterator[Draft]:
-    query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-    for name, width, units in (
-        ("q", query, spec.num_heads),
-        ("k", key, spec.num_kv_heads),
-        ("v", key, spec.num_kv_heads),
-    ):
-        yield Draft(f"mixer.{name}_proj.weight", (width, hidden), "attention", 0, units)
-        if spec.qkv_bias:
-            yield Draft(f"mixer.{name}_proj.bias", (width,), "attention", 0, units)
-    yield Draft("mixer.o_proj.weight", (hidden, query), "attention", 1, spec.num_heads)
-    if spec.o_bias:
-        yield Draft("mixer.o_proj.bias", (hidden,), "attention")
-    if spec.qk_norm:
-        yield Draft("mixer.q_norm.weight", (spec.head_dim,), "attention")
-        yield Draft("mixer.k_norm.weight", (spec.head_dim,), "attention")
+from day0.profile.grouped_query import GroupedQueryAttention
+from day0.profile.grouped_query_tensors import grouped_query_drafts
+from day0.profile.mixers import KimiDeltaAttention, LatentAttention, NoMixer
 
 
 def latent_drafts(spec: LatentAttention, hidden: int) -> Iterator[Draft]:

@@ -3,49 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from day0.profile.cache_parts import CachePlane, StateShape
-
-RopeLayout = Literal["neox", "interleaved"]
-
-
-@dataclass(frozen=True, slots=True)
-class RopeSpec:
-    """Rotary position embedding over the first `dim` channels of a head.
-
-    `scaling` names the frequency rule ("none", "linear", "llama3", "yarn"); `parameters` are its numbers, sorted
-    by name. "neox" rotates channel i with i + dim/2, "interleaved" rotates neighbours.
-    """
-
-    theta: float
-    dim: int
-    layout: RopeLayout = "neox"
-    scaling: str = "none"
-    parameters: tuple[tuple[str, float], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class GroupedQueryAttention:
-    """Softmax attention with shared key/value heads (GQA, Ainslie et al. 2023; MHA and MQA are its ends)."""
-
-    kind: ClassVar[str] = "gqa"
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    rope: RopeSpec | None
-    scale: float
-    qk_norm: bool = False
-    qkv_bias: bool = False
-    o_bias: bool = False
-    window: int | None = None
-
-    def cache_planes(self) -> tuple[CachePlane, ...]:
-        shape = (self.num_kv_heads, self.head_dim)
-        return CachePlane("k", shape, 0, self.window), CachePlane("v", shape, 0, self.window)
-
-    def state_shapes(self) -> tuple[StateShape, ...]:
-        return ()
+from day0.profile.grouped_query import GroupedQueryAttention
+from day0.profile.positions import RopeSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,15 +20,9 @@ from day0.profile.feed_forward import (
     RouterSpec,
     Scoring,
 )
-from day0.profile.mixers import (
-    GroupedQueryAttention,
-    KimiDeltaAttention,
-    LatentAttention,
-    Mixer,
-    NoMixer,
-    RopeLayout,
-    RopeSpec,
-)
+from day0.profile.grouped_query import GroupedQueryAttention, OutputGate, QkNorm, QueryTemperature
+from day0.profile.mixers import KimiDeltaAttention, LatentAttention, Mixer, NoMixer
+from day0.profile.positions import RopeLayout, RopeSpec
 from day0.profile.quantization import QuantizationSpec
 from day0.profile.residuals import AttentionResidual, PlainResidual, Residual
 from day0.profile.vision import VisionSpec
@@ -49,8 +43,11 @@ __all__ = [
     "MultiTokenPrediction",
     "NoFeedForward",
     "NoMixer",
+    "OutputGate",
     "PlainResidual",
+    "QkNorm",
     "QuantizationSpec",
+    "QueryTemperature",
     "Residual",
     "RopeLayout",
     "RopeSpec",

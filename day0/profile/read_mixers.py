@@ -8,7 +8,7 @@ from typing import Literal
 
 from day0.errors import InputError
 from day0.profile.config_reader import ConfigReader
-from day0.profile.profile import GroupedQueryAttention, KimiDeltaAttention, LatentAttention, Mixer
+from day0.profile.profile import GroupedQueryAttention, KimiDeltaAttention, LatentAttention, Mixer, QkNorm
 from day0.profile.read_positions import read_rope
 
 WindowKeys = Literal["none", "plain", "switched", "layered"]
@@ -29,7 +29,7 @@ class GqaDefaults:
     head_dim: int | None = None
     theta: float = 10000.0
     bias: bool | None = False
-    qk_norm: bool = False
+    qk_norm: QkNorm | None = None
     window: WindowKeys = "none"
 
 

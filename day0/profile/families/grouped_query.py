@@ -36,7 +36,7 @@ QWEN3 = Family(
     model_types=("qwen3",),
     architectures=("Qwen3ForCausalLM",),
     native=True,
-    read_mixer=partial(read_gqa, defaults=GqaDefaults(kv_heads=32, head_dim=128, qk_norm=True, window="layered")),
+    read_mixer=partial(read_gqa, defaults=GqaDefaults(kv_heads=32, head_dim=128, qk_norm="head", window="layered")),
     read_feed_forward=read_dense,
     names=LLAMA_NAMES,
     tiny=_TINY | {"head_dim": 32},
@@ -63,7 +63,7 @@ QWEN3_MOE = Family(
     model_types=("qwen3_moe",),
     architectures=("Qwen3MoeForCausalLM",),
     native=True,
-    read_mixer=partial(read_gqa, defaults=GqaDefaults(kv_heads=4, qk_norm=True, window="switched")),
+    read_mixer=partial(read_gqa, defaults=GqaDefaults(kv_heads=4, qk_norm="head", window="switched")),
     read_feed_forward=read_qwen_moe,
     names={
         **LLAMA_NAMES,
