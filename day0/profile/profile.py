@@ -86,11 +86,15 @@ class LayerSpec:
 class MultiTokenPrediction:
     """Extra layers that predict tokens further ahead (DeepSeek-V3), stored beside the decoder and not part of it.
 
-    `shares_embedding` says that they have no input table and head of their own.
+    The layers are shared out evenly among `depths` predictors. Each joins the normalised hidden state and the
+    normalised next embedding by a projection before its first layer, and normalises after its last. A layer's
+    `index` is its number in the checkpoint. `shares_embedding` says that they have no input table and head of
+    their own.
     """
 
     layers: tuple[LayerSpec, ...]
     shares_embedding: bool = True
+    depths: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,11 @@ from day0.profile.config_reader import ConfigReader
 from day0.profile.families.family import Family
 from day0.profile.families.table import FAMILIES, find_family
 from day0.profile.inert_keys import INERT_KEYS
-from day0.profile.profile import ArchitectureProfile, LayerSpec, PlainResidual
+from day0.profile.profile import ArchitectureProfile, LayerSpec, NoFeedForward, NoMixer, PlainResidual, Residual
 from day0.profile.read_quant import read_quantization
 from day0.source.model_files import ModelFiles
 
 _DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64"}
-
-MAX_LAYERS = 4096
-"""A config is a stranger's text: a number of layers beyond this is refused before anything is made for each."""
 
 
 def read_profile(files: ModelFiles) -> ArchitectureProfile:
@@ -42,10 +39,7 @@ def _read_family(
     for reader in {id(top): top, id(text): text}.values():
         reader.ignore(*INERT_KEYS, *family.inert)
     residual = family.read_residual(text)
-    layers = tuple(
-        LayerSpec(index, family.read_mixer(text, index), family.read_feed_forward(text, index), residual, family.norms)
-        for index in range(text.integer("num_hidden_layers", maximum=MAX_LAYERS))
-    )
+    layers = tuple(_read_layer(family, text, index, residual) for index in range(family.count_layers(text)))
     quantization, findings = read_quantization(top, text, family.quantized, files.extras)
     vision = family.read_vision(top)
     return ArchitectureProfile(
@@ -55,12 +49,13 @@ def _read_family(
         dtype=_read_dtype(top, text),
         hidden_size=text.integer("hidden_size"),
         vocab_size=text.integer("vocab_size"),
-        norm_eps=text.number("rms_norm_eps", family.norm_eps_default),
-        tie_word_embeddings=text.flag("tie_word_embeddings", family.tie_default),
-        max_position=text.optional_integer("max_position_embeddings"),
-        max_position_field=f"{text.prefix}max_position_embeddings" if text.has("max_position_embeddings") else None,
+        norm_eps=text.number(family.norm_eps_key, family.norm_eps_default),
+        tie_word_embeddings=_read_tie(family, top, text),
+        max_position=text.optional_integer(family.max_position_key),
+        max_position_field=text.prefix + family.max_position_key if text.has(family.max_position_key) else None,
         layers=layers,
         residual=residual,
+        mtp=family.read_mtp(text),
         native=family.native,
         quantization=quantization,
         vision=vision,
@@ -70,6 +65,24 @@ def _read_family(
         defaulted_config_keys=top.defaulted,
         findings=findings,
     )
+
+
+def _read_layer(family: Family, text: ConfigReader, index: int, residual: Residual) -> LayerSpec:
+    """One layer; a branch that is not there has no norms."""
+    mixer, feed_forward = family.read_mixer(text, index), family.read_feed_forward(text, index)
+    absent = [
+        name
+        for name, missing in (("mixer", isinstance(mixer, NoMixer)), ("ffn", isinstance(feed_forward, NoFeedForward)))
+        if missing
+    ]
+    norms = tuple(norm for norm in family.norms if norm.split("_")[0] not in absent)
+    return family.finish_layer(text, LayerSpec(index, mixer, feed_forward, residual, norms))
+
+
+def _read_tie(family: Family, top: ConfigReader, text: ConfigReader) -> bool:
+    """Whether input and output tables are one; the whole model's word counts before its decoder's."""
+    found = [reader.flag(family.tie_key) for reader in (top, text) if reader.has(family.tie_key)]
+    return found[0] if found else text.flag(family.tie_key, family.tie_default)
 
 
 def _read_dtype(top: ConfigReader, text: ConfigReader) -> str:

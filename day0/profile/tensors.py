@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from day0.errors import CannotSay, Finding
 from day0.profile.draft import Draft
 from day0.profile.families.table import FAMILIES
 from day0.profile.layer_tensors import layer_drafts, residual_site
+from day0.profile.mtp_tensors import mtp_drafts
 from day0.profile.profile import ArchitectureProfile, AttentionResidual
 from day0.profile.tensor_spec import TensorSpec
 from day0.profile.vision_tensors import vision_tensors
@@ -27,7 +28,8 @@ def expected_tensors(profile: ArchitectureProfile) -> tuple[TensorSpec, ...]:
         raise CannotSay(f"no family table explains model_type {profile.model_type!r}: its tensors are unknown")
     names = FAMILIES[profile.family].names
     vision = vision_tensors(profile.vision, profile.dtype) if profile.vision else ()
-    return vision + tuple(_named(names, profile, draft, layer) for draft, layer in _drafts(profile))
+    decoder = tuple(_named(names, profile, draft, layer) for draft, layer in _drafts(profile))
+    return vision + decoder + tuple(_mtp_tensors(names, profile))
 
 
 def _drafts(profile: ArchitectureProfile) -> Iterator[tuple[Draft, int | None]]:
@@ -44,8 +46,23 @@ def _drafts(profile: ArchitectureProfile) -> Iterator[tuple[Draft, int | None]]:
         yield Draft("lm_head.weight", (vocab, hidden), "lm_head", 0, vocab), None
 
 
-def _named(names: Mapping[str, str], profile: ArchitectureProfile, draft: Draft, layer: int | None) -> TensorSpec:
-    template = draft.path if layer is None else f"layers.{{l}}.{draft.path}"
+def _mtp_tensors(names: Mapping[str, str], profile: ArchitectureProfile) -> Iterator[TensorSpec]:
+    """Those of multi-token prediction: outside of the decoder's layers, and all of one group."""
+    if profile.mtp is None:
+        return
+    for draft, layer in mtp_drafts(profile, profile.mtp):
+        spec = _named(names, profile, draft, layer, "mtp.layers.{l}.")
+        yield replace(spec, layer=None, group="mtp")
+
+
+def _named(
+    names: Mapping[str, str],
+    profile: ArchitectureProfile,
+    draft: Draft,
+    layer: int | None,
+    prefix: str = "layers.{l}.",
+) -> TensorSpec:
+    template = draft.path if layer is None else prefix + draft.path
     name = names[template]
     if layer is not None:
         name = name.replace("{l}", str(layer))
@@ -103,6 +120,8 @@ def compare_tensors(profile: ArchitectureProfile, files: ModelFiles) -> TensorCo
                 findings.append(_shape_finding(name, spec, header))
             if header.dtype != spec.dtype:
                 odd_dtypes[(spec.dtype, header.dtype)].append(name)
+    missing, left_out = _without_left_out_mtp(profile, missing)
+    findings += left_out
     unexpected = sorted(files.tensors.keys() - seen)
     if profile.tie_word_embeddings:
         unexpected, tied = _without_tied_head(profile, unexpected)
@@ -140,6 +159,23 @@ def _dtype_finding(want: str, have: str, names: list[str]) -> Finding:
         f"stored as {have}, expected {want}",
         "" if packed else "loads, with the rounding of the stored dtype",
     )
+
+
+def _without_left_out_mtp(profile: ArchitectureProfile, missing: list[str]) -> tuple[list[str], list[Finding]]:
+    """A release may leave the predictor layers out altogether: the decoder is whole without them."""
+    if profile.family is None or profile.mtp is None:
+        return missing, []
+    names = {name for spec in _mtp_tensors(FAMILIES[profile.family].names, profile) for name in spec.names()}
+    if not names.issubset(missing):
+        return missing, []
+    note = Finding(
+        "mtp-not-stored",
+        "note",
+        min(names),
+        f"none of the {len(names)} tensors of multi-token prediction is stored",
+        "the config announces its layers; speculative decoding with them is not possible from these files",
+    )
+    return [name for name in missing if name not in names], [note]
 
 
 def _without_tied_head(profile: ArchitectureProfile, unexpected: list[str]) -> tuple[list[str], list[Finding]]:

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from day0.profile.config_reader import ConfigReader
-from day0.profile.profile import FeedForward, Mixer, PlainResidual, Residual, VisionSpec
+from day0.profile.profile import (
+    FeedForward,
+    LayerSpec,
+    Mixer,
+    MultiTokenPrediction,
+    PlainResidual,
+    Residual,
+    VisionSpec,
+)
 
 
 def plain_residual(reader: ConfigReader) -> Residual:
@@ -20,13 +28,33 @@ def no_vision(top: ConfigReader) -> VisionSpec | None:
     return None
 
 
+def no_mtp(reader: ConfigReader) -> MultiTokenPrediction | None:
+    del reader
+    return None
+
+
+def unchanged(reader: ConfigReader, layer: LayerSpec) -> LayerSpec:
+    del reader
+    return layer
+
+
+MAX_LAYERS = 4096
+"""A config is a stranger's text: a number of layers beyond this is refused before anything is made for each."""
+
+
+def count_layers(reader: ConfigReader) -> int:
+    return reader.integer("num_hidden_layers", maximum=MAX_LAYERS)
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """One family of models, as a table.
 
     `names` maps our parameter paths to checkpoint names; "{l}" stands for the layer, "{expert}" for the expert.
     `native` says that the reference runtime has every part that the family's configs can ask for. `norms` are those
-    of `LayerSpec.norms`. `text_section` is the config section that describes the decoder, None where it is the whole
+    of `LayerSpec.norms`, less those of a branch that a layer does not have; `finish_layer` gives a layer what else
+    sets it apart. `norm_eps_key`, `max_position_key` and `tie_key` are the family's words where they are not the
+    usual ones. `text_section` is the config section that describes the decoder, None where it is the whole
     file. `quantized` lists the parameter groups that packed releases of the family pack. `tiny` overrides config keys
     (dotted paths) to shrink a config of the family to a test size with every feature left on, `tiny_extras` the JSON
     files beside it.
@@ -40,11 +68,17 @@ class Family:
     names: Mapping[str, str]
     native: bool = False
     norms: tuple[str, ...] = ("mixer_norm", "ffn_norm")
+    count_layers: Callable[[ConfigReader], int] = count_layers
+    finish_layer: Callable[[ConfigReader, LayerSpec], LayerSpec] = unchanged
+    norm_eps_key: str = "rms_norm_eps"
     norm_eps_default: float = 1e-6
+    max_position_key: str = "max_position_embeddings"
+    tie_key: str = "tie_word_embeddings"
     tie_default: bool = False
     text_section: str | None = None
     read_residual: Callable[[ConfigReader], Residual] = plain_residual
     read_vision: Callable[[ConfigReader], VisionSpec | None] = no_vision
+    read_mtp: Callable[[ConfigReader], MultiTokenPrediction | None] = no_mtp
     quantized: tuple[str, ...] = ()
     inert: tuple[str, ...] = ()
     tiny: Mapping[str, Any] = field(default_factory=dict)
