@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from day0.engines.launch import HEAD, Flag, Launch, LaunchRequest, command_lines, stage_partition
+from day0.plan.engine_version import is_since
 
 INIT_PORT = 20000
 DEFAULT_IMAGE = "lmsysorg/sglang:latest"

@@ -12,8 +12,21 @@ from day0.profile.profile import (
     KimiDeltaAttention,
     LatentAttention,
     Mixer,
+    NoFeedForward,
+    NoMixer,
     RoutedExperts,
 )
+
+SIZED = (
+    GroupedQueryAttention,
+    LatentAttention,
+    KimiDeltaAttention,
+    NoMixer,
+    DenseFeedForward,
+    RoutedExperts,
+    NoFeedForward,
+)
+"""The parts of a layer that the formulas here and in `estimate.py` cover; of any other a plan cannot say."""
 
 
 def forward_peak(need: RankNeed, tokens: int, inner_bytes: int | None = None) -> int:
@@ -50,6 +63,8 @@ def snapshots(need: RankNeed) -> int:
 
 def mixer_elements(mixer: Mixer, hidden: int, layout: Layout) -> int:
     """Elements per token inside a mixer: projections, what attention reads and its output, on one rank."""
+    if isinstance(mixer, NoMixer):
+        return 0
     heads = -(-mixer.num_heads // layout.attention_tp)
     match mixer:
         case GroupedQueryAttention():
@@ -70,7 +85,8 @@ def feed_forward_elements(spec: FeedForward, hidden: int, layout: Layout) -> int
     """Elements per token of this rank's own batch: gate and up, their product, and the output."""
     if isinstance(spec, DenseFeedForward):
         return 3 * -(-spec.width // layout.tp) + hidden
-    assert isinstance(spec, RoutedExperts)
+    if not isinstance(spec, RoutedExperts):
+        return 0
     width = spec.latent_dim or hidden
     # `top_k` rows a token, of all replicas that share the experts, dealt evenly over `ep`
     sharing = max(1, layout.ep * layout.expert_tp // layout.attention_tp)
@@ -86,7 +102,12 @@ def logits_peak(need: RankNeed, rows: int, bytes_per_logit: int) -> int:
     return rows * need.profile.vocab_size * bytes_per_logit if need.is_last else 0
 
 
-def score_bytes(need: RankNeed, rows: int, context: int) -> int:
-    """Bytes of attention scores that are stored rather than streamed: float32 before and after one pointwise step."""
-    heads = [layer.mixer.num_heads for layer in need.layers if layer.cache_planes()]
-    return rows * -(-max(heads, default=0) // need.layout.attention_tp) * context * 4 * 2
+def stored_attention_bytes(need: RankNeed, rows: int, context: int) -> int:
+    """Bytes of attention that stores its scores instead of streaming them, as our reference does, all in float32.
+
+    The scores exist twice, before and after one pointwise step; the cached context of one sequence is gathered once.
+    """
+    attention = [layer for layer in need.layers if layer.cache_planes()]
+    heads = max((layer.mixer.num_heads for layer in attention if not isinstance(layer.mixer, NoMixer)), default=0)
+    gathered = max((sum(plane.elements for plane in layer.cache_planes()) for layer in attention), default=0)
+    return 4 * context * (2 * rows * -(-heads // need.layout.attention_tp) + gathered)

@@ -18,6 +18,7 @@ from day0.profile.profile import (
     KimiDeltaAttention,
     LatentAttention,
     Mixer,
+    NoMixer,
     RoutedExperts,
 )
 
@@ -119,6 +120,8 @@ def _experts_touched(need: RankNeed, batch: int) -> float:
 
 def attention_flops(mixer: Mixer, context: int, attention_tp: int) -> float:
     """Operations of one token on one rank besides its matrices: scores and weighted sum, or the state's update."""
+    if isinstance(mixer, NoMixer):
+        return 0.0
     heads = -(-mixer.num_heads // attention_tp)
     match mixer:
         case GroupedQueryAttention():

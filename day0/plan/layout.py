@@ -14,6 +14,8 @@ from day0.profile.profile import (
     KimiDeltaAttention,
     LatentAttention,
     Mixer,
+    NoFeedForward,
+    NoMixer,
     RoutedExperts,
 )
 
@@ -143,6 +145,8 @@ def _heads(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Viol
     del cluster
     cut = layout.attention_tp
     for mixer in parts.mixers:
+        if isinstance(mixer, NoMixer):
+            continue
         if mixer.num_heads % cut:
             yield Violation(
                 f"{mixer.kind}-heads",
@@ -160,6 +164,8 @@ def _heads(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Viol
 def _widths(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
     del cluster
     for spec in parts.feed_forwards:
+        if isinstance(spec, NoFeedForward):
+            continue
         width = spec.width if isinstance(spec, DenseFeedForward) else spec.shared_width
         name = "dense MLP" if isinstance(spec, DenseFeedForward) else "shared expert"
         if width % layout.tp:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from day0.plan.activations import forward_peak, logits_peak, score_bytes
+from day0.plan.activations import forward_peak, logits_peak, stored_attention_bytes
 from day0.plan.cluster import GIB, Cluster
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import complete_plain, expert_pool, stage_layouts, whole_products
@@ -15,8 +15,8 @@ from day0.plan.weights import Cuts
 from day0.plan.workload import Workload
 from day0.profile.profile import ArchitectureProfile
 
-_DEVICE_CONTEXT = GIB // 2
-"""Bytes a process holds on a GPU before its first tensor: driver context and loaded kernels, about half a GiB."""
+_DEVICE_CONTEXT = int(0.61 * GIB)
+"""Bytes a process holds on a GPU before its first tensor (driver context, loaded kernels), measured on an H200."""
 
 _LOGIT_BYTES = 12
 """float32 logits, a float32 copy under temperature, and sorted values while top-p is applied."""
@@ -112,5 +112,5 @@ def _step_tokens(need: RankNeed, room: int, most: int) -> int:
 
 def _activations(need: RankNeed, tokens: int) -> int:
     """The dearest moment of a step: a layer worked in float32 with its scores, or the logits of all sequences."""
-    layer = forward_peak(need, tokens, inner_bytes=4) + score_bytes(need, tokens, need.workload.context)
+    layer = forward_peak(need, tokens, inner_bytes=4) + stored_attention_bytes(need, tokens, need.workload.context)
     return max(layer, logits_peak(need, need.sequences, _LOGIT_BYTES))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from day0.plan.accounting import Accounting
+from day0.plan.activations import SIZED
 from day0.plan.cluster import GIB, Cluster
 from day0.plan.estimate import Estimate, estimate
-from day0.plan.layout import Layout, Violation, check_layout, layout_notes, model_parts
+from day0.plan.layout import Layout, ModelParts, Violation, check_layout, layout_notes, model_parts
 from day0.plan.memory import Budget, RankCache, RankNeed, Settings, element_size, rank_cache
 from day0.plan.stages import balance
 from day0.plan.weights import RankWeights, WeightTable, place_weights, weight_table
@@ -92,10 +93,12 @@ class Planner:
         self.cluster = cluster
         self.accounting = accounting
         self.workload = workload
-        self.unsized = _unsized(profile)
-        self._stored_bytes = stored_bytes
         self._parts = model_parts(profile)
-        self._table = weight_table(profile) if profile.family is not None and profile.layers else None
+        strange = _without_formula(self._parts)
+        self.unsized = _not_understood(profile) + strange
+        self._stored_bytes = stored_bytes
+        known = profile.family is not None and bool(profile.layers) and not strange
+        self._table = weight_table(profile) if known else None
 
     @property
     def is_sized(self) -> bool:
@@ -311,7 +314,12 @@ def _stage_notes(profile: ArchitectureProfile, needs: tuple[RankNeed, ...]) -> t
     return tuple(notes)
 
 
-def _unsized(profile: ArchitectureProfile) -> tuple[str, ...]:
+def _without_formula(parts: ModelParts) -> tuple[str, ...]:
+    kinds = dict.fromkeys(part.kind for part in (*parts.mixers, *parts.feed_forwards) if not isinstance(part, SIZED))
+    return tuple(f"no formula for the memory of {kind} layers yet" for kind in kinds)
+
+
+def _not_understood(profile: ArchitectureProfile) -> tuple[str, ...]:
     return tuple(f"{finding.where}: {finding.message}" for finding in profile.findings if finding.severity == "error")
 
 

@@ -139,6 +139,8 @@ def weight_table(profile: ArchitectureProfile) -> WeightTable:
     layers: list[list[TensorSpec]] = [[] for _ in profile.layers]
     outside: dict[str, list[TensorSpec]] = {"first": [], "vision": [], "last": []}
     for spec in expected_tensors(profile):
+        if spec.group == "mtp":
+            continue  # engines leave these layers on disk unless they are told to speculate
         if spec.layer is not None:
             layers[spec.layer].append(spec)
         elif spec.group in _FIRST_STAGE:

@@ -68,7 +68,7 @@ def _headline(document: PlanDocument) -> Text:
 def _table(document: PlanDocument) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("layout", no_wrap=True)
-    table.add_column("verdict")
+    table.add_column("verdict", no_wrap=True)
     for name in ("weights/GPU", "cache/GPU", "tokens", "requests", "context", "TTFT", "TPOT", "tokens/s"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("bound")

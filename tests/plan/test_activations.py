@@ -9,8 +9,8 @@ from day0.plan.activations import (
     forward_peak,
     logits_peak,
     mixer_elements,
-    score_bytes,
     snapshots,
+    stored_attention_bytes,
 )
 from day0.plan.layout import Layout, LayoutRequest
 from day0.plan.memory import RankNeed
@@ -74,4 +74,4 @@ def test_only_the_last_stage_has_logits(planner: Any, profiles: Profiles) -> Non
 @pytest.mark.parametrize("context", [1024, 131072])
 def test_stored_scores_grow_with_the_context(planner: Any, kimi_k3: ArchitectureProfile, context: int) -> None:
     (need,) = needs(planner, kimi_k3, "h200:8", tp=8)
-    assert score_bytes(need, 3, context) == 3 * 12 * context * 8
+    assert stored_attention_bytes(need, 3, context) == 3 * 12 * context * 8 + context * 576 * 4

@@ -15,7 +15,7 @@ from day0.plan.cluster import parse_cluster
 from day0.plan.layout import LayoutRequest
 from day0.plan.plan import Plan, Planner
 from day0.plan.workload import make_workload
-from day0.profile.profile import ArchitectureProfile
+from day0.profile.profile import ArchitectureProfile, NoFeedForward, NoMixer
 
 from .conftest import profile_of
 
@@ -150,3 +150,39 @@ def test_weights_that_were_not_understood_are_neither_said_to_fit_nor_not_to(pro
 def test_a_pipeline_longer_than_the_model_is_refused_without_a_crash(planner: Any, profiles: Profiles) -> None:
     plan = only_plan(planner(profiles["llama-3.1-8b"], "h100:40", "vllm", context=4096), tp=1, pp=40)
     assert plan.fits is False and plan.ranks == () and plan.violations[0].rule == "pipeline"
+
+
+class NewMixer:
+    """A mixer that the profile room might learn tomorrow."""
+
+    kind = "brand_new"
+
+    def cache_planes(self) -> tuple[()]:
+        return ()
+
+    def state_shapes(self) -> tuple[()]:
+        return ()
+
+
+def test_a_part_without_a_formula_is_named_and_not_guessed(profiles: Profiles) -> None:
+    llama = profiles["llama-3.1-8b"]
+    layers = (replace(llama.layers[0], mixer=NewMixer()), *llama.layers[1:])  # type: ignore[arg-type]
+    strange = replace(llama, layers=layers)
+    workload = make_workload(strange, context=4096)
+    plan = only_plan(Planner(strange, parse_cluster("h100:1"), accounting_for("vllm"), workload))
+    assert plan.fits is None and plan.unsized == ("no formula for the memory of brand_new layers yet",)
+
+
+def test_layers_that_are_half_a_layer_are_sized(profiles: Profiles) -> None:
+    llama = profiles["llama-3.1-8b"]
+    no_mixer = replace(llama, layers=(*llama.layers[:-1], replace(llama.layers[-1], mixer=NoMixer())))
+    no_mlp = replace(llama, layers=(*llama.layers[:-1], replace(llama.layers[-1], feed_forward=NoFeedForward())))
+    for engine in ACCOUNTINGS:
+        sized = {}
+        for name, profile in (("whole", llama), ("no mixer", no_mixer), ("no mlp", no_mlp)):
+            workload = make_workload(profile, context=4096)
+            made = Planner(profile, parse_cluster("h100:1"), accounting_for(engine), workload)
+            sized[name] = only_plan(made)
+        assert all(plan.fits for plan in sized.values())
+        assert sized["no mixer"].kv_bytes_per_token == (sized["whole"].kv_bytes_per_token or 0) * 31 // 32
+        assert sized["no mlp"].ranks[0].weights < sized["no mixer"].ranks[0].weights < sized["whole"].ranks[0].weights
