@@ -11,13 +11,16 @@ class CachePlane:
     """What one layer keeps per token in the paged cache: `shape` elements, e.g. (kv_heads, head_dim).
 
     `head_axis` is the axis that tensor parallelism may cut, None where every rank holds all of it (latents).
-    `window` is the number of last tokens that can still be read, None for all.
+    `window` is the number of last tokens that can still be read, None for all. `stride` tokens share one entry
+    (compressed attention). `index` marks an indexer's keys, which say where to look and are not attended to.
     """
 
     name: str
     shape: tuple[int, ...]
     head_axis: int | None = None
     window: int | None = None
+    stride: int = 1
+    index: bool = False
 
     @property
     def elements(self) -> int:

@@ -8,30 +8,11 @@ from typing import Any
 from day0.profile.draft import Draft
 from day0.profile.grouped_query import GroupedQueryAttention
 from day0.profile.grouped_query_tensors import grouped_query_drafts
-from day0.profile.mixers import KimiDeltaAttention, LatentAttention, NoMixer
-
-
-def latent_drafts(spec: LatentAttention, hidden: int) -> Iterator[Draft]:
-    heads, query = spec.num_heads, spec.num_heads * spec.qk_head_dim
-    value = heads * spec.v_head_dim
-    if spec.q_lora_rank is None:
-        yield Draft("mixer.q_proj.weight", (query, hidden), "attention", 0, heads)
-    else:
-        yield Draft("mixer.q_a_proj.weight", (spec.q_lora_rank, hidden), "attention")
-        yield Draft("mixer.q_a_norm.weight", (spec.q_lora_rank,), "attention")
-        yield Draft("mixer.q_b_proj.weight", (query, spec.q_lora_rank), "attention", 0, heads)
-    yield Draft("mixer.kv_a_proj.weight", (spec.kv_lora_rank + spec.qk_rope_head_dim, hidden), "attention")
-    yield Draft("mixer.kv_a_norm.weight", (spec.kv_lora_rank,), "attention")
-    yield Draft(
-        "mixer.kv_b_proj.weight",
-        (heads * (spec.qk_nope_head_dim + spec.v_head_dim), spec.kv_lora_rank),
-        "attention",
-        0,
-        heads,
-    )
-    if spec.output_gate:
-        yield Draft("mixer.g_proj.weight", (value, hidden), "attention", 0, heads)
-    yield Draft("mixer.o_proj.weight", (hidden, value), "attention", 1, heads)
+from day0.profile.latent_attention import LatentAttention
+from day0.profile.latent_tensors import latent_drafts
+from day0.profile.linear_tensors import LINEAR_DRAFTS
+from day0.profile.mixers import KimiDeltaAttention, NoMixer
+from day0.profile.sparse_tensors import SPARSE_DRAFTS
 
 
 def kimi_delta_drafts(spec: KimiDeltaAttention, hidden: int) -> Iterator[Draft]:
@@ -60,7 +41,9 @@ def kimi_delta_drafts(spec: KimiDeltaAttention, hidden: int) -> Iterator[Draft]:
 MIXER_DRAFTS: Mapping[type, Callable[[Any, int], Iterator[Draft]]] = {
     GroupedQueryAttention: grouped_query_drafts,
     LatentAttention: latent_drafts,
+    **SPARSE_DRAFTS,
     KimiDeltaAttention: kimi_delta_drafts,
     NoMixer: lambda spec, hidden: iter(()),
+    **LINEAR_DRAFTS,
 }
 """Called with the spec and the model's hidden size."""

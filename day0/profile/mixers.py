@@ -7,38 +7,9 @@ from typing import ClassVar
 
 from day0.profile.cache_parts import CachePlane, StateShape
 from day0.profile.grouped_query import GroupedQueryAttention
-from day0.profile.positions import RopeSpec
-
-
-@dataclass(frozen=True, slots=True)
-class LatentAttention:
-    """Multi-head latent attention (DeepSeek-V2): keys and values from one low-rank latent per token.
-
-    The shared key slice of `qk_rope_head_dim` channels is rotated by `rope`, or left alone where `rope` is None
-    (NoPE). `output_gate` multiplies the attention output by sigmoid(g_proj x) before o_proj.
-    """
-
-    kind: ClassVar[str] = "mla"
-    num_heads: int
-    q_lora_rank: int | None
-    kv_lora_rank: int
-    qk_nope_head_dim: int
-    qk_rope_head_dim: int
-    v_head_dim: int
-    rope: RopeSpec | None
-    scale: float
-    latent_norm_eps: float
-    output_gate: bool = False
-
-    @property
-    def qk_head_dim(self) -> int:
-        return self.qk_nope_head_dim + self.qk_rope_head_dim
-
-    def cache_planes(self) -> tuple[CachePlane, ...]:
-        return (CachePlane("latent", (self.kv_lora_rank + self.qk_rope_head_dim,)),)
-
-    def state_shapes(self) -> tuple[StateShape, ...]:
-        return ()
+from day0.profile.latent_attention import LatentAttention
+from day0.profile.mixers_linear import LinearMixer
+from day0.profile.mixers_sparse import SparseMixer
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +55,4 @@ class NoMixer:
         return ()
 
 
-Mixer = GroupedQueryAttention | LatentAttention | KimiDeltaAttention | NoMixer
+Mixer = GroupedQueryAttention | LatentAttention | SparseMixer | KimiDeltaAttention | LinearMixer | NoMixer

@@ -8,7 +8,7 @@ from typing import Literal
 
 from day0.errors import InputError
 from day0.profile.config_reader import ConfigReader
-from day0.profile.profile import GroupedQueryAttention, KimiDeltaAttention, LatentAttention, Mixer, QkNorm
+from day0.profile.profile import GroupedQueryAttention, KimiDeltaAttention, LatentAttention, Mixer, OutputGate, QkNorm
 from day0.profile.read_positions import read_rope
 
 WindowKeys = Literal["none", "plain", "switched", "layered"]
@@ -127,7 +127,7 @@ def read_mla(reader: ConfigReader, *, nope: bool, output_gate: bool) -> LatentAt
         rope=None if nope else read_rope(reader, rope_dim, "interleaved"),
         scale=(nope_dim + rope_dim) ** -0.5,
         latent_norm_eps=LATENT_NORM_EPS,
-        output_gate=output_gate,
+        output_gate=OutputGate() if output_gate else None,
     )
 
 

@@ -1,0 +1,140 @@
+"""Attention that reads a chosen or compressed part of the past: DeepSeek sparse attention and DeepSeek-V4's kinds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from day0.profile.cache_parts import CachePlane, StateShape
+from day0.profile.latent_attention import LatentAttention
+from day0.profile.positions import RopeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class IndexerSpec:
+    """The lightning indexer (DeepSeek-V3.2): which `top_k` earlier entries a token attends to.
+
+    Entry s scores sum_h w_h relu(q_h . k_s) for token t, with `num_heads` small queries from the query latent, one
+    key per entry and weights w from the hidden state. `rope` turns the first channels, or the last where `rope_last`.
+    `pool` tokens share one key, a learnt weighted mean of theirs (GLM-5-Next); a pool counts `pool` times in `top_k`.
+    The key's norm is a layer norm with bias.
+    """
+
+    num_heads: int
+    head_dim: int
+    top_k: int
+    rope: RopeSpec | None
+    norm_eps: float = 1e-6
+    rope_last: bool = False
+    pool: int = 1
+
+    def cache_plane(self) -> CachePlane:
+        """The keys; those of an unfinished pool, fewer than `pool` tokens, are not counted."""
+        return CachePlane("index", (self.head_dim,), stride=self.pool, index=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseLatentAttention:
+    """DeepSeek sparse attention (DSA): latent attention over the tokens that an indexer chose.
+
+    `indexer` None reuses what the nearest earlier layer with an indexer chose (GLM-5, arXiv 2603.12201).
+    """
+
+    kind: ClassVar[str] = "dsa"
+    attention: LatentAttention
+    top_k: int
+    indexer: IndexerSpec | None
+
+    @property
+    def num_heads(self) -> int:
+        return self.attention.num_heads
+
+    def cache_planes(self) -> tuple[CachePlane, ...]:
+        planes = self.attention.cache_planes()
+        return planes if self.indexer is None else (*planes, self.indexer.cache_plane())
+
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKeyValueAttention:
+    """DeepSeek-V4's attention over a window: one vector per token is key and value of every head.
+
+    `rope` turns the last channels of queries and entries, and the output back by its own position, so that a value's
+    part depends on distance alone. Queries pass a norm without weight. A learnt logit per head joins the softmax's
+    denominator. The output is projected in `o_groups` groups of heads to `o_lora_rank` channels each, then to the
+    model's width.
+    """
+
+    kind: ClassVar[str] = "shared_kv"
+    num_heads: int
+    head_dim: int
+    q_lora_rank: int
+    o_groups: int
+    o_lora_rank: int
+    rope: RopeSpec
+    scale: float
+    window: int
+    norm_eps: float
+
+    def cache_planes(self) -> tuple[CachePlane, ...]:
+        return (CachePlane("shared_kv", (self.head_dim,), window=self.window),)
+
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeavilyCompressedAttention:
+    """HCA (DeepSeek-V4): the window, and every `ratio` earlier tokens as one entry, all of which are read.
+
+    An entry is a per-channel softmax-weighted mean of its tokens' projections, with a learnt bias by place, a norm
+    and a rotation. The inputs of an unfinished entry, fewer than `ratio` tokens, are not counted as cache.
+    """
+
+    kind: ClassVar[str] = "hca"
+    attention: SharedKeyValueAttention
+    ratio: int
+
+    @property
+    def num_heads(self) -> int:
+        return self.attention.num_heads
+
+    def cache_planes(self) -> tuple[CachePlane, ...]:
+        return *self.attention.cache_planes(), _compressed_plane(self.attention, self.ratio)
+
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedSparseAttention:
+    """CSA (DeepSeek-V4): the window, and those of the compressed entries that an indexer chose.
+
+    Entries overlap: each is made of 2 x `ratio` tokens by two projections, one for the tokens' own entry and one for
+    the next. The indexer's keys are compressed alike, at its own width. Inputs of unfinished entries are not counted.
+    """
+
+    kind: ClassVar[str] = "csa"
+    attention: SharedKeyValueAttention
+    ratio: int
+    indexer: IndexerSpec
+
+    @property
+    def num_heads(self) -> int:
+        return self.attention.num_heads
+
+    def cache_planes(self) -> tuple[CachePlane, ...]:
+        index = CachePlane("index", (self.indexer.head_dim,), stride=self.ratio, index=True)
+        return *self.attention.cache_planes(), _compressed_plane(self.attention, self.ratio), index
+
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        return ()
+
+
+def _compressed_plane(attention: SharedKeyValueAttention, ratio: int) -> CachePlane:
+    return CachePlane("compressed_kv", (attention.head_dim,), stride=ratio)
+
+
+SparseMixer = SparseLatentAttention | SharedKeyValueAttention | HeavilyCompressedAttention | CompressedSparseAttention
