@@ -23,6 +23,7 @@ class Draft:
     experts: int = 0
     keep_float32: bool = False
     zero_tail: bool = False
+    stacked: int = 0
 
     @property
     def num_parameters(self) -> int:

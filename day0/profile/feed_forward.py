@@ -5,17 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-Activation = Literal["silu", "gelu", "gelu_tanh", "situ"]
-Scoring = Literal["softmax", "sigmoid"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "situ", "swiglu_oai"]
+Scoring = Literal["softmax", "sigmoid", "sparsemixer"]
+"""Of the router's logits. "sparsemixer" is softmax over the logits near enough to the largest, one choice at a time
+(SparseMixer-v2, Phi-3.5-MoE)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActivationSpec:
-    """The gate of a gated linear unit. SiTU bounds both branches: `beta` the gate's, `linear_beta` the other's."""
+    """The gate of a gated linear unit. SiTU bounds both branches: `beta` the gate's, `linear_beta` the other's.
+
+    "swiglu_oai" (gpt-oss) is g sigmoid(alpha g) (u + 1), with g and u clamped at `limit` (u from below too).
+    """
 
     name: Activation
     beta: float | None = None
     linear_beta: float | None = None
+    alpha: float | None = None
+    limit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,10 @@ class RouterSpec:
 
     With a correction bias the choice uses score + bias and the weights the unbiased scores (DeepSeek-V3). Group
     limiting applies only when `num_groups` > `topk_groups`.
+    `bias` is added to the logits themselves; `logit_scale` multiplies and `logit_softcap` bounds them. `choose_logits`
+    adds the correction bias to logits instead of scores. `scaled_input` reads the hidden state after an RMS norm
+    without weight, times a learnt vector and hidden_size**-0.5; `expert_scales` multiplies each expert's weight by a
+    learnt number (both Gemma 4).
     """
 
     num_experts: int
@@ -44,6 +55,12 @@ class RouterSpec:
     correction_bias: bool = False
     num_groups: int = 1
     topk_groups: int = 1
+    bias: bool = False
+    logit_scale: float = 1.0
+    logit_softcap: float | None = None
+    choose_logits: bool = False
+    scaled_input: bool = False
+    expert_scales: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +68,11 @@ class RoutedExperts:
     """Mixture of gated MLPs, with shared experts as one MLP of `shared_width` beside them (0: none).
 
     `latent_dim` is the width the routed experts work at; None means the model's own. `latent_norm` normalises the
-    weighted sum in latent space before it is projected back.
+    weighted sum in latent space before it is projected back; `latent_input_norm` what enters that space, and
+    `expert_norm` each expert's output before it is weighed. `bias` is on the routed experts' projections,
+    `shared_bias` on the shared ones'; `shared_gate` multiplies the shared output by sigmoid(one row x) (Qwen2-MoE).
+    `weights_on_input` weighs what an expert reads instead of what it gives (Llama 4). `parallel` is a dense MLP that
+    reads the same stream beside the experts, each with norms of its own (Gemma 4).
     """
 
     kind: ClassVar[str] = "moe"
@@ -61,6 +82,13 @@ class RoutedExperts:
     shared_width: int = 0
     latent_dim: int | None = None
     latent_norm: bool = False
+    latent_input_norm: bool = False
+    expert_norm: bool = False
+    bias: bool = False
+    shared_bias: bool = False
+    shared_gate: bool = False
+    weights_on_input: bool = False
+    parallel: DenseFeedForward | None = None
 
 
 @dataclass(frozen=True, slots=True)

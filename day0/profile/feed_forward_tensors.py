@@ -7,7 +7,7 @@ from typing import Any
 
 from day0.errors import InputError
 from day0.profile.draft import Draft
-from day0.profile.feed_forward import DenseFeedForward, NoFeedForward, RoutedExperts
+from day0.profile.feed_forward import DenseFeedForward, NoFeedForward, RoutedExperts, RouterSpec
 from day0.profile.quantization import QuantizationSpec
 
 
@@ -27,25 +27,51 @@ def dense_drafts(spec: DenseFeedForward, hidden: int, quantization: Quantization
 
 
 def routed_drafts(spec: RoutedExperts, hidden: int, quantization: QuantizationSpec | None) -> Iterator[Draft]:
-    experts = spec.router.num_experts
-    yield Draft("ffn.router.weight", (experts, hidden), "router")
-    if spec.router.correction_bias:
-        yield Draft("ffn.router.correction_bias", (experts,), "router", dtype="F32", keep_float32=True)
+    if spec.parallel is not None:
+        yield from gated_mlp_drafts("ffn.parallel", hidden, spec.parallel.width, "dense_mlp", spec.parallel.bias)
+        for norm in ("parallel_post_norm", "experts_norm", "experts_post_norm"):
+            yield Draft(f"ffn.{norm}.weight", (hidden,), "norm")
+    yield from _router_drafts(spec.router, hidden)
     latent = hidden if spec.latent_dim is None else spec.latent_dim
     if spec.latent_dim is not None:
         yield Draft("ffn.latent_down.weight", (latent, hidden), "latent_moe_proj")
         yield Draft("ffn.latent_up.weight", (hidden, latent), "latent_moe_proj")
+        if spec.latent_input_norm:
+            yield Draft("ffn.latent_input_norm.weight", (latent,), "norm")
         if spec.latent_norm:
             yield Draft("ffn.latent_norm.weight", (latent,), "latent_moe_proj")
+    if spec.expert_norm:
+        yield Draft("ffn.experts.norm.weight", (latent,), "routed_experts")
     if spec.shared_width:
-        yield from gated_mlp_drafts("ffn.shared", hidden, spec.shared_width, "shared_experts")
+        yield from gated_mlp_drafts("ffn.shared", hidden, spec.shared_width, "shared_experts", spec.shared_bias)
+        if spec.shared_gate:
+            yield Draft("ffn.shared_gate.weight", (1, hidden), "shared_experts")
+    yield from _expert_drafts(spec, latent, quantization)
+
+
+def _router_drafts(spec: RouterSpec, hidden: int) -> Iterator[Draft]:
+    experts = spec.num_experts
+    yield Draft("ffn.router.weight", (experts, hidden), "router")
+    if spec.bias:
+        yield Draft("ffn.router.bias", (experts,), "router")
+    if spec.correction_bias:
+        yield Draft("ffn.router.correction_bias", (experts,), "router", dtype="F32", keep_float32=True)
+    if spec.scaled_input:
+        yield Draft("ffn.router.scale", (hidden,), "router")
+    if spec.expert_scales:
+        yield Draft("ffn.router.expert_scale", (experts,), "router")
+
+
+def _expert_drafts(spec: RoutedExperts, latent: int, quantization: QuantizationSpec | None) -> Iterator[Draft]:
     packed = quantization if quantization and "routed_experts" in quantization.targets else None
-    for name, shape, axis in (
-        ("gate", (spec.width, latent), 0),
-        ("up", (spec.width, latent), 0),
-        ("down", (latent, spec.width), 1),
-    ):
-        yield from _expert_matrix(f"ffn.experts.{name}", shape, axis, experts, packed)
+    experts, width = spec.router.num_experts, spec.width
+    for name, shape, axis in (("gate", (width, latent), 0), ("up", (width, latent), 0), ("down", (latent, width), 1)):
+        path = f"ffn.experts.{name}"
+        yield from _expert_matrix(path, shape, axis, experts, packed)
+        if spec.bias:
+            # The biases of gate and up are cut with their rows; down's is added once, to the sum.
+            cut, units = (0, width) if axis == 0 else (None, 1)
+            yield Draft(f"{path}.bias", shape[:1], "routed_experts", cut, units, experts=experts)
 
 
 def _expert_matrix(

@@ -7,19 +7,39 @@ from collections.abc import Iterator
 from day0.profile.draft import Draft
 from day0.profile.feed_forward_tensors import FEED_FORWARD_DRAFTS
 from day0.profile.mixer_tensors import MIXER_DRAFTS
-from day0.profile.profile import ArchitectureProfile, AttentionResidual, LayerSpec
+from day0.profile.profile import ArchitectureProfile, AttentionResidual, GatedResidual, LayerSpec, ScaledResidual
 
 
 def layer_drafts(profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Draft]:
     """All tensors of one layer, with paths relative to it."""
     hidden = profile.hidden_size
     for norm in layer.norms:
-        yield Draft(f"{norm}.weight", (hidden,), "norm")
+        yield from norm_drafts(norm, profile)
     if isinstance(layer.residual, AttentionResidual):
         for site in ("mixer_res", "ffn_res"):
             yield from residual_site(site, hidden)
+    yield from _residual_drafts(layer, hidden)
+    if profile.ends.per_layer is not None:
+        width = profile.ends.per_layer.width
+        yield Draft("layer_input.gate.weight", (width, hidden), "other")
+        yield Draft("layer_input.proj.weight", (hidden, width), "other")
     yield from MIXER_DRAFTS[type(layer.mixer)](layer.mixer, hidden)
     yield from FEED_FORWARD_DRAFTS[type(layer.feed_forward)](layer.feed_forward, hidden, profile.quantization)
+
+
+def norm_drafts(path: str, profile: ArchitectureProfile) -> Iterator[Draft]:
+    """A norm over the hidden size."""
+    yield Draft(f"{path}.weight", (profile.hidden_size,), "norm")
+    if profile.norm_kind == "layer_bias":
+        yield Draft(f"{path}.bias", (profile.hidden_size,), "norm")
+
+
+def _residual_drafts(layer: LayerSpec, hidden: int) -> Iterator[Draft]:
+    if isinstance(layer.residual, ScaledResidual):
+        yield Draft("scale", (1,), "other")
+    if isinstance(layer.residual, GatedResidual):
+        for branch in ("mixer", "ffn"):
+            yield Draft(f"{branch}_res.gate", (hidden,), "other", dtype="F32", keep_float32=True)
 
 
 def residual_site(path: str, hidden: int) -> Iterator[Draft]:

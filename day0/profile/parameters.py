@@ -51,8 +51,8 @@ def count_parameters(profile: ArchitectureProfile) -> ParameterCounts:
     top_k = {layer.index: _used_share(layer.feed_forward) for layer in profile.layers}
     for spec in expected_tensors(profile):
         groups[spec.group] += spec.total_parameters
-        if spec.experts and spec.layer is not None:
-            idle += spec.parameters * (spec.experts - top_k[spec.layer])
+        if spec.num_experts and spec.layer is not None:
+            idle += spec.total_parameters // spec.num_experts * (spec.num_experts - top_k[spec.layer])
     total = sum(count for group, count in groups.items() if group != "mtp")
     active = sum(count for group, count in groups.items() if group not in _NOT_TEXT) - idle
     input_table = 0 if profile.tie_word_embeddings else groups["embed"]

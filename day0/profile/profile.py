@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from day0.errors import Finding
 from day0.profile.cache_parts import CachePlane, StateShape
+from day0.profile.ends import ModelEnds, NormKind, PerLayerInputs
 from day0.profile.feed_forward import (
     Activation,
     ActivationSpec,
@@ -21,10 +22,27 @@ from day0.profile.feed_forward import (
     Scoring,
 )
 from day0.profile.grouped_query import GroupedQueryAttention, OutputGate, QkNorm, QueryTemperature
-from day0.profile.mixers import KimiDeltaAttention, LatentAttention, Mixer, NoMixer
+from day0.profile.hyper_connections import HyperConnections
+from day0.profile.latent_attention import LatentAttention
+from day0.profile.mixers import KimiDeltaAttention, Mixer, NoMixer
+from day0.profile.mixers_sparse import (
+    CompressedSparseAttention,
+    HeavilyCompressedAttention,
+    IndexerSpec,
+    SharedKeyValueAttention,
+    SparseLatentAttention,
+    SparseMixer,
+)
 from day0.profile.positions import RopeLayout, RopeSpec
 from day0.profile.quantization import QuantizationSpec
-from day0.profile.residuals import AttentionResidual, PlainResidual, Residual
+from day0.profile.residuals import (
+    AttentionResidual,
+    GatedResidual,
+    ParallelResidual,
+    PlainResidual,
+    Residual,
+    ScaledResidual,
+)
 from day0.profile.vision import VisionSpec
 
 __all__ = [
@@ -33,17 +51,26 @@ __all__ = [
     "ArchitectureProfile",
     "AttentionResidual",
     "CachePlane",
+    "CompressedSparseAttention",
     "DenseFeedForward",
     "FeedForward",
+    "GatedResidual",
     "GroupedQueryAttention",
+    "HeavilyCompressedAttention",
+    "HyperConnections",
+    "IndexerSpec",
     "KimiDeltaAttention",
     "LatentAttention",
     "LayerSpec",
     "Mixer",
+    "ModelEnds",
     "MultiTokenPrediction",
     "NoFeedForward",
     "NoMixer",
+    "NormKind",
     "OutputGate",
+    "ParallelResidual",
+    "PerLayerInputs",
     "PlainResidual",
     "QkNorm",
     "QuantizationSpec",
@@ -53,7 +80,11 @@ __all__ = [
     "RopeSpec",
     "RoutedExperts",
     "RouterSpec",
+    "ScaledResidual",
     "Scoring",
+    "SharedKeyValueAttention",
+    "SparseLatentAttention",
+    "SparseMixer",
     "StateShape",
     "VisionSpec",
 ]
@@ -65,6 +96,7 @@ class LayerSpec:
 
     A layer that is only one of the two has `NoMixer` or `NoFeedForward` in the other's place. `norms` are the
     hidden-wide norms by our paths: before each branch ("mixer_norm", "ffn_norm"), after it ("mixer_post_norm", ...).
+    `unit_norms` are RMS norms in such places that have no weight.
     """
 
     index: int
@@ -72,6 +104,7 @@ class LayerSpec:
     feed_forward: FeedForward
     residual: Residual
     norms: tuple[str, ...] = ("mixer_norm", "ffn_norm")
+    unit_norms: tuple[str, ...] = ()
 
     def cache_planes(self) -> tuple[CachePlane, ...]:
         """What the layer adds to the paged cache for each token."""
@@ -118,6 +151,8 @@ class ArchitectureProfile:
     max_position_field: str | None
     layers: tuple[LayerSpec, ...]
     residual: Residual
+    ends: ModelEnds = field(default_factory=ModelEnds)
+    norm_kind: NormKind = "rms"
     native: bool = False
     quantization: QuantizationSpec | None = None
     vision: VisionSpec | None = None

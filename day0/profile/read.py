@@ -55,6 +55,8 @@ def _read_family(
         max_position_field=text.prefix + family.max_position_key if text.has(family.max_position_key) else None,
         layers=layers,
         residual=residual,
+        ends=family.read_ends(text),
+        norm_kind=family.norm_kind,
         mtp=family.read_mtp(text),
         native=family.native,
         quantization=quantization,

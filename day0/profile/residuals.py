@@ -8,9 +8,10 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class PlainResidual:
-    """x + f(norm(x)), as in every pre-norm transformer."""
+    """x + branch_scale f(norm(x)), as in every pre-norm transformer. `branch_scale` is 1 but for Granite's line."""
 
     kind: ClassVar[str] = "plain"
+    branch_scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,4 +22,31 @@ class AttentionResidual:
     block_size: int
 
 
-Residual = PlainResidual | AttentionResidual
+@dataclass(frozen=True, slots=True)
+class ScaledResidual:
+    """A plain residual whose stream is multiplied by one learnt number after each layer (Gemma 4)."""
+
+    kind: ClassVar[str] = "scaled"
+
+
+@dataclass(frozen=True, slots=True)
+class GatedResidual:
+    """Per channel, a x + b f(norm(x)), b = sigmoid(gate / temperature), a = sqrt(max(1 - b^2, eps)) (Muse Spark).
+
+    The gate is a learnt vector for each of a layer's two branches.
+    """
+
+    kind: ClassVar[str] = "gated"
+    temperature: float
+    eps: float = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelResidual:
+    """x + mixer(norm(x)) + feed-forward(norm(x)): both branches read one norm and are added at once (GPT-J, Cohere)."""
+
+    kind: ClassVar[str] = "parallel"
+    branch_scale: float = 1.0
+
+
+Residual = PlainResidual | AttentionResidual | ScaledResidual | GatedResidual | ParallelResidual

@@ -18,7 +18,8 @@ class TensorSpec:
     elements, a scale holds none), for one expert. `shard_axis` is what tensor parallelism may cut, None where every
     rank holds all of it; it is cut between `shard_units` equal pieces (heads, channels, quantisation groups) and not
     inside one. `layer` is None outside the decoder layers. `keep_float32` marks tensors that stay float32 whatever
-    the model's dtype. `zero_tail` allows a stored first axis longer than `shape[0]` when the rest is zero.
+    the model's dtype. `stacked` says that the first axis of the one stored tensor is that many experts (its parameters
+    are those of all). `zero_tail` allows a stored first axis longer than `shape[0]` when the rest is zero.
     """
 
     name: str
@@ -33,6 +34,12 @@ class TensorSpec:
     shard_units: int = 1
     keep_float32: bool = False
     zero_tail: bool = False
+    stacked: int = 0
+
+    @property
+    def num_experts(self) -> int:
+        """How many experts share this parameter out among them, 0 where it belongs to none."""
+        return self.experts or self.stacked
 
     @property
     def count(self) -> int:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 
 from day0.errors import CannotSay, Finding
+from day0.profile.decoder_tensors import decoder_drafts
 from day0.profile.draft import Draft
+from day0.profile.families.family import Family
 from day0.profile.families.table import FAMILIES
-from day0.profile.layer_tensors import layer_drafts, residual_site
 from day0.profile.mtp_tensors import mtp_drafts
-from day0.profile.profile import ArchitectureProfile, AttentionResidual
+from day0.profile.profile import ArchitectureProfile
+from day0.profile.storage import as_stored
 from day0.profile.tensor_spec import TensorSpec
 from day0.profile.vision_tensors import vision_tensors
 from day0.source.model_files import ModelFiles, TensorHeader
@@ -26,33 +30,21 @@ def expected_tensors(profile: ArchitectureProfile) -> tuple[TensorSpec, ...]:
     """
     if profile.family is None:
         raise CannotSay(f"no family table explains model_type {profile.model_type!r}: its tensors are unknown")
-    names = FAMILIES[profile.family].names
+    family = FAMILIES[profile.family]
     vision = vision_tensors(profile.vision, profile.dtype) if profile.vision else ()
-    decoder = tuple(_named(names, profile, draft, layer) for draft, layer in _drafts(profile))
-    return vision + decoder + tuple(_mtp_tensors(names, profile))
+    decoder = decoder_drafts(profile, family.storage)
+    named = tuple(_named(family.names, profile, draft, layer) for draft, layer in decoder)
+    return vision + named + tuple(_mtp_tensors(family, profile))
 
 
-def _drafts(profile: ArchitectureProfile) -> Iterator[tuple[Draft, int | None]]:
-    hidden, vocab = profile.hidden_size, profile.vocab_size
-    yield Draft("embed.weight", (vocab, hidden), "embed", 0, vocab), None
-    for layer in profile.layers:
-        for draft in layer_drafts(profile, layer):
-            yield draft, layer.index
-    if isinstance(profile.residual, AttentionResidual):
-        for draft in residual_site("output_res", hidden):
-            yield draft, None
-    yield Draft("norm.weight", (hidden,), "norm"), None
-    if not profile.tie_word_embeddings:
-        yield Draft("lm_head.weight", (vocab, hidden), "lm_head", 0, vocab), None
-
-
-def _mtp_tensors(names: Mapping[str, str], profile: ArchitectureProfile) -> Iterator[TensorSpec]:
+def _mtp_tensors(family: Family, profile: ArchitectureProfile) -> Iterator[TensorSpec]:
     """Those of multi-token prediction: outside of the decoder's layers, and all of one group."""
     if profile.mtp is None:
         return
-    for draft, layer in mtp_drafts(profile, profile.mtp):
-        spec = _named(names, profile, draft, layer, "mtp.layers.{l}.")
-        yield replace(spec, layer=None, group="mtp")
+    for layer, drafts in groupby(mtp_drafts(profile, profile.mtp), itemgetter(1)):
+        for draft in as_stored((draft for draft, _ in drafts), family.storage):
+            spec = _named(family.names, profile, draft, layer, "mtp.layers.{l}.")
+            yield replace(spec, layer=None, group="mtp")
 
 
 def _named(
@@ -79,6 +71,7 @@ def _named(
         shard_units=draft.shard_units,
         keep_float32=draft.keep_float32,
         zero_tail=draft.zero_tail,
+        stacked=draft.stacked,
     )
 
 
@@ -165,7 +158,7 @@ def _without_left_out_mtp(profile: ArchitectureProfile, missing: list[str]) -> t
     """A release may leave the predictor layers out altogether: the decoder is whole without them."""
     if profile.family is None or profile.mtp is None:
         return missing, []
-    names = {name for spec in _mtp_tensors(FAMILIES[profile.family].names, profile) for name in spec.names()}
+    names = {name for spec in _mtp_tensors(FAMILIES[profile.family], profile) for name in spec.names()}
     if not names.issubset(missing):
         return missing, []
     note = Finding(

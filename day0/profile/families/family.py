@@ -11,11 +11,14 @@ from day0.profile.profile import (
     FeedForward,
     LayerSpec,
     Mixer,
+    ModelEnds,
     MultiTokenPrediction,
+    NormKind,
     PlainResidual,
     Residual,
     VisionSpec,
 )
+from day0.profile.storage import Storage
 
 
 def plain_residual(reader: ConfigReader) -> Residual:
@@ -26,6 +29,11 @@ def plain_residual(reader: ConfigReader) -> Residual:
 def no_vision(top: ConfigReader) -> VisionSpec | None:
     del top
     return None
+
+
+def plain_ends(reader: ConfigReader) -> ModelEnds:
+    del reader
+    return ModelEnds()
 
 
 def no_mtp(reader: ConfigReader) -> MultiTokenPrediction | None:
@@ -70,6 +78,7 @@ class Family:
     norms: tuple[str, ...] = ("mixer_norm", "ffn_norm")
     count_layers: Callable[[ConfigReader], int] = count_layers
     finish_layer: Callable[[ConfigReader, LayerSpec], LayerSpec] = unchanged
+    norm_kind: NormKind = "rms"
     norm_eps_key: str = "rms_norm_eps"
     norm_eps_default: float = 1e-6
     max_position_key: str = "max_position_embeddings"
@@ -77,9 +86,11 @@ class Family:
     tie_default: bool = False
     text_section: str | None = None
     read_residual: Callable[[ConfigReader], Residual] = plain_residual
+    read_ends: Callable[[ConfigReader], ModelEnds] = plain_ends
     read_vision: Callable[[ConfigReader], VisionSpec | None] = no_vision
     read_mtp: Callable[[ConfigReader], MultiTokenPrediction | None] = no_mtp
     quantized: tuple[str, ...] = ()
+    storage: Storage = field(default_factory=Storage)
     inert: tuple[str, ...] = ()
     tiny: Mapping[str, Any] = field(default_factory=dict)
     tiny_extras: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
