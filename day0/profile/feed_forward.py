@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-Activation = Literal["silu", "gelu", "gelu_tanh", "situ", "swiglu_oai"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "situ", "swiglu_oai", "relu2"]
 Scoring = Literal["softmax", "sigmoid", "sparsemixer"]
 """Of the router's logits. "sparsemixer" is softmax over the logits near enough to the largest, one choice at a time
 (SparseMixer-v2, Phi-3.5-MoE)."""
@@ -27,12 +27,13 @@ class ActivationSpec:
 
 @dataclass(frozen=True, slots=True)
 class DenseFeedForward:
-    """Gated MLP: down(act(gate x) * up x)."""
+    """Gated MLP: down(act(gate x) * up x), or down(act(up x)) where it is not `gated`."""
 
     kind: ClassVar[str] = "dense"
     width: int
     activation: ActivationSpec
     bias: bool = False
+    gated: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ class RoutedExperts:
     `expert_norm` each expert's output before it is weighed. `bias` is on the routed experts' projections,
     `shared_bias` on the shared ones'; `shared_gate` multiplies the shared output by sigmoid(one row x) (Qwen2-MoE).
     `weights_on_input` weighs what an expert reads instead of what it gives (Llama 4). `parallel` is a dense MLP that
-    reads the same stream beside the experts, each with norms of its own (Gemma 4).
+    reads the same stream beside the experts, each with norms of its own (Gemma 4). Experts, shared ones too, that
+    are not `gated` are down(act(up x)).
     """
 
     kind: ClassVar[str] = "moe"
@@ -89,6 +91,7 @@ class RoutedExperts:
     shared_gate: bool = False
     weights_on_input: bool = False
     parallel: DenseFeedForward | None = None
+    gated: bool = True
 
 
 @dataclass(frozen=True, slots=True)

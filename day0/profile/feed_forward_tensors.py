@@ -11,8 +11,10 @@ from day0.profile.feed_forward import DenseFeedForward, NoFeedForward, RoutedExp
 from day0.profile.quantization import QuantizationSpec
 
 
-def gated_mlp_drafts(path: str, hidden: int, width: int, group: str, bias: bool = False) -> Iterator[Draft]:
-    for name in ("gate", "up"):
+def mlp_drafts(
+    path: str, hidden: int, width: int, group: str, bias: bool = False, gated: bool = True
+) -> Iterator[Draft]:
+    for name in ("gate", "up") if gated else ("up",):
         yield Draft(f"{path}.{name}_proj.weight", (width, hidden), group, 0, width)
         if bias:
             yield Draft(f"{path}.{name}_proj.bias", (width,), group, 0, width)
@@ -23,12 +25,12 @@ def gated_mlp_drafts(path: str, hidden: int, width: int, group: str, bias: bool 
 
 def dense_drafts(spec: DenseFeedForward, hidden: int, quantization: QuantizationSpec | None) -> Iterator[Draft]:
     del quantization
-    yield from gated_mlp_drafts("ffn", hidden, spec.width, "dense_mlp", spec.bias)
+    yield from mlp_drafts("ffn", hidden, spec.width, "dense_mlp", spec.bias, spec.gated)
 
 
 def routed_drafts(spec: RoutedExperts, hidden: int, quantization: QuantizationSpec | None) -> Iterator[Draft]:
     if spec.parallel is not None:
-        yield from gated_mlp_drafts("ffn.parallel", hidden, spec.parallel.width, "dense_mlp", spec.parallel.bias)
+        yield from mlp_drafts("ffn.parallel", hidden, spec.parallel.width, "dense_mlp", spec.parallel.bias)
         for norm in ("parallel_post_norm", "experts_norm", "experts_post_norm"):
             yield Draft(f"ffn.{norm}.weight", (hidden,), "norm")
     yield from _router_drafts(spec.router, hidden)
@@ -43,7 +45,7 @@ def routed_drafts(spec: RoutedExperts, hidden: int, quantization: QuantizationSp
     if spec.expert_norm:
         yield Draft("ffn.experts.norm.weight", (latent,), "routed_experts")
     if spec.shared_width:
-        yield from gated_mlp_drafts("ffn.shared", hidden, spec.shared_width, "shared_experts", spec.shared_bias)
+        yield from mlp_drafts("ffn.shared", hidden, spec.shared_width, "shared_experts", spec.shared_bias, spec.gated)
         if spec.shared_gate:
             yield Draft("ffn.shared_gate.weight", (1, hidden), "shared_experts")
     yield from _expert_drafts(spec, latent, quantization)
@@ -66,6 +68,8 @@ def _expert_drafts(spec: RoutedExperts, latent: int, quantization: QuantizationS
     packed = quantization if quantization and "routed_experts" in quantization.targets else None
     experts, width = spec.router.num_experts, spec.width
     for name, shape, axis in (("gate", (width, latent), 0), ("up", (width, latent), 0), ("down", (latent, width), 1)):
+        if name == "gate" and not spec.gated:
+            continue
         path = f"ffn.experts.{name}"
         yield from _expert_matrix(path, shape, axis, experts, packed)
         if spec.bias:

@@ -43,8 +43,8 @@ def lightning_drafts(spec: LightningAttention, hidden: int) -> Iterator[Draft]:
         yield Draft("mixer.q_norm.weight", (spec.head_dim,), _GROUP)
         yield Draft("mixer.k_norm.weight", (spec.head_dim,), _GROUP)
     yield Draft("mixer.g_proj.weight", (width, hidden), _GROUP, 0, heads)
-    yield Draft("mixer.o_norm.weight", (width,), _GROUP, 0, max(1, width // spec.norm_group))
-    yield Draft("mixer.o_proj.weight", (hidden, width), _GROUP, 1, heads)
+    yield Draft("mixer.o_norm.weight", (width,), _GROUP, 0, spec.norm_groups)
+    yield from _projection("o_proj", (hidden, width), spec.o_bias, 1, heads)
 
 
 def mamba_drafts(spec: Mamba, hidden: int) -> Iterator[Draft]:

@@ -56,20 +56,21 @@ class GatedDeltaNet:
 class LightningAttention:
     """Linear attention with a fixed decay per head (Lightning Attention, arXiv 2401.04658; MiniMax-01, 2501.08313).
 
-    The decay follows from head and layer number and is not stored. The output is normalised in groups of
-    `norm_group` channels and multiplied by sigmoid of a projection of the layer's input. `qkv_activation` is applied
+    The decay follows from head and layer number and is not stored. The output is normalised in `norm_groups` equal
+    groups of channels and multiplied by sigmoid of a projection of the layer's input. `qkv_activation` is applied
     to q, k and v; `qk_norm` normalises q and k per head, `rope` rotates them.
     """
 
     kind: ClassVar[str] = "lightning"
     num_heads: int
     head_dim: int
-    norm_group: int
+    norm_groups: int
     norm_eps: float
     qkv_activation: Literal["silu"] | None = None
     qk_norm: bool = False
     rope: RopeSpec | None = None
     qkv_bias: bool = False
+    o_bias: bool = False
 
     @property
     def width(self) -> int:
