@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from operator_cases import PATCHES
 
@@ -15,7 +15,7 @@ Fact = int | float | str | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """Trials of one operator: `sizes` crossed with `attributes`.
+    """Trials of one operator: `sizes` crossed with `attributes`. `constraints` say what the runtime has no code for.
 
     `spans` are the axes along which everything between the sizes tried counts as covered: each must occur at its
     smallest and at its largest, together with every combination of words and flags.
@@ -24,6 +24,7 @@ class Cases:
     spans: tuple[str, ...]
     sizes: Sequence[Mapping[str, int]]
     attributes: Sequence[Mapping[str, Fact]] = ({},)
+    constraints: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 def _rows(axes: str, *rows: Sequence[int]) -> tuple[dict[str, int], ...]:
@@ -35,6 +36,7 @@ _WIDTHS = _rows("tokens width", (1, 1), (63, 100), (3, 65536))
 _HEADS = _rows("tokens heads head_dim", (1, 1, 2), (63, 5, 100), (3, 128, 256))
 _EPS = ({"eps": 1e-6},)
 _FORMS = ({"approximate": "erf"}, {"approximate": "tanh"})
+_RULES = ("none", "linear", "llama3", "yarn")
 _DELTA = _rows("tokens heads head_dim value_dim", (1, 1, 2, 2), (63, 5, 10, 7), (2, 128, 128, 128), (70, 1, 256, 256))
 _DELTA_SPANS = ("heads", "head_dim", "value_dim")
 _ROUTING = tuple(
@@ -77,10 +79,16 @@ CASES: Mapping[str, Cases] = {
     "qk_norm": Cases(
         ("heads", "kv_heads", "head_dim"),
         _rows("tokens heads kv_heads head_dim", (1, 1, 1, 2), (63, 6, 3, 100), (3, 128, 128, 256)),
-        _EPS,
+        ({"eps": 1e-6, "form": "head"},),
+        {"form": {"one_of": ["head"]}},
     ),
     "l2_norm": Cases(("heads", "head_dim"), _HEADS),
-    "gated_rms_norm": Cases(("heads", "head_dim"), _HEADS, ({"eps": 1e-6, "activation": "sigmoid"},)),
+    "gated_rms_norm": Cases(
+        ("heads", "head_dim"),
+        _HEADS,
+        ({"eps": 1e-6, "activation": "sigmoid"},),
+        {"activation": {"one_of": ["sigmoid"]}},
+    ),
     "residual_add": Cases(("width",), _WIDTHS),
     "attention_residual_mix": Cases(
         ("width", "block_size"),
@@ -90,7 +98,8 @@ CASES: Mapping[str, Cases] = {
     "rope_table": Cases(
         ("rope_pairs",),
         _rows("tokens rope_pairs", (1, 1), (63, 50), (100, 128)),
-        tuple({"theta": 1e6, "scaling": rule} for rule in ("none", "linear", "llama3", "yarn")),
+        tuple({"theta": 1e6, "scaling": rule} for rule in _RULES),
+        {"scaling": {"one_of": [*_RULES]}},
     ),
     "rope": Cases(
         ("heads", "head_dim", "rope_pairs"),
@@ -129,6 +138,7 @@ CASES: Mapping[str, Cases] = {
         ("width", "taps", "past_taps"),
         _rows("tokens width taps past_taps", (1, 1, 2, 1), (63, 100, 4, 3), (5, 63, 3, 2), (2, 65536, 8, 7)),
         ({"activation": "silu"},),
+        {"activation": {"one_of": ["silu"]}},
     ),
     "kda_gate": Cases(("heads", "head_dim"), _HEADS, ({"lower_bound": None}, {"lower_bound": -5.0})),
     "kda_chunk": Cases(_DELTA_SPANS, _DELTA, ({"scale": 0.1},)),
@@ -143,6 +153,7 @@ CASES: Mapping[str, Cases] = {
         ("experts", "top_k"),
         _rows("tokens experts top_k num_groups topk_groups", (1, 1, 1, 1, 1), (63, 100, 7, 1, 1), (5, 1024, 32, 1, 1)),
         _ROUTING,
+        {"num_groups": {"max": 1}},
     ),
     "moe_router_topk_sigmoid_bias": Cases(
         ("experts", "top_k", "num_groups", "topk_groups"),
@@ -167,6 +178,10 @@ CASES: Mapping[str, Cases] = {
             (2, 3, 2, 32, 16384),
         ),
         tuple({"activation": a, "weight_format": w} for a in ("silu", "situ", "gelu_tanh") for w in (PLAIN, "mxfp4")),
+        {
+            "activation": {"one_of": ["silu", "situ", "gelu", "gelu_tanh"]},
+            "weight_format": {"one_of": ["float32", "bfloat16", "float16", "mxfp4"]},
+        },
     ),
     "sampling": Cases(("vocab",), _rows("wanted vocab", (1, 1), (63, 100), (7, 262144))),
     "vision_patch_embed": Cases(

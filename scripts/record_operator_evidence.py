@@ -110,7 +110,9 @@ def column(name: str, function: Any) -> dict[str, Any]:
         print(f"  FAILS {failure}", file=sys.stderr)
     if failures:
         return {"status": "unverified", "reason": f"{len(failures)} trials fail, the first: {failures[0]}"}
-    return {"status": "verified", "spans": list(CASES[name].spans), "evidence": rows}
+    found: dict[str, Any] = {"status": "verified", "spans": list(CASES[name].spans), "evidence": rows}
+    constraints = {fact: _Line(bound) for fact, bound in CASES[name].constraints.items()}
+    return found | ({"constraints": constraints} if constraints else {})
 
 
 def entries(names: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import pytest
 
-from day0.inventory import OperatorNeed, layer_operators, operators_needed
+from day0.inventory import OperatorNeed, inventory_findings, layer_operators, operators_needed
 from day0.operators import OPERATORS
-from day0.profile.profile import ArchitectureProfile, LatentAttention
+from day0.profile.profile import ArchitectureProfile, LatentAttention, NoMixer, QuantizationSpec
 from day0.profile.read import read_profile
 from day0.profile.tensors import expected_tensors
 from day0.source.model_files import ModelFiles
@@ -148,6 +149,54 @@ def test_a_hybrid_of_dense_and_routed_layers() -> None:
     assert experts.shapes == {"experts": 7, "top_k": 3, "expert_in": 48, "expert_width": 24}
     assert experts.attributes == {"activation": "silu", "weight_format": "bfloat16"}
     assert only(profile, "moe_router_topk_softmax").attributes["renormalize"] is False
+
+
+class TestWhatNoRuleReads:
+    """A profile may say more than the rules know; that must show, never pass."""
+
+    profile = profile_of(QWEN3_MOE)
+
+    def places(self, profile: ArchitectureProfile) -> list[str]:
+        found = inventory_findings(profile)
+        assert all(finding.severity == "error" and finding.code == "operators-incomplete" for finding in found)
+        return [finding.where for finding in found]
+
+    def first_layer(self, **changes: Any) -> ArchitectureProfile:
+        first = replace(self.profile.layers[0], **changes)
+        return replace(self.profile, layers=(first, *self.profile.layers[1:]))
+
+    @pytest.mark.parametrize("family", ("llama", "qwen3", "mixtral", "qwen3_moe", "kimi_k3"))
+    def test_our_families_are_read_entirely(self, family: str) -> None:
+        assert self.places(profiles()[family]) == []
+
+    def test_a_field_that_is_set_in_one_layer(self) -> None:
+        mixer = replace(self.profile.layers[0].mixer, sinks=True)
+        assert self.places(self.first_layer(mixer=mixer)) == ["mixer.gqa.sinks = True"]
+
+    def test_a_field_of_a_part_of_a_part(self) -> None:
+        mixer = self.profile.layers[0].mixer
+        turned = replace(mixer, rope=replace(mixer.rope, sections=(2, 3)))
+        assert self.places(self.first_layer(mixer=turned)) == ["mixer.gqa.rope.sections = (2, 3)"]
+
+    def test_a_kind_without_a_rule(self) -> None:
+        @dataclass(frozen=True, slots=True)
+        class Dream(NoMixer):
+            kind: ClassVar[str] = "dream"
+
+        profile = self.first_layer(mixer=Dream())
+        assert self.places(profile) == ["mixer.dream"]
+        assert "paged_gqa_attention" in {need.name for need in operators_needed(profile)}
+
+    def test_norms_and_packing_beyond_what_is_known(self) -> None:
+        assert self.places(self.first_layer(norms=("mixer_norm", "ffn_norm", "odd_norm"))) == ["norm odd_norm"]
+        packed = QuantizationSpec("m", "mxfp4", 32, ("routed_experts", "attention"))
+        assert self.places(replace(self.profile, quantization=packed)) == ["quantization of attention"]
+
+    def test_a_branch_that_is_not_there_needs_nothing(self) -> None:
+        profile = self.first_layer(mixer=NoMixer(), norms=("ffn_norm",))
+        assert self.places(profile) == []
+        assert layer_operators(profile, profile.layers[0])[0] == "rms_norm"
+        assert "paged_gqa_attention" not in layer_operators(profile, profile.layers[0])
 
 
 def test_a_model_that_nobody_explains_has_no_needs() -> None:

@@ -24,7 +24,7 @@ from day0.report.inspect_text import render
 from day0.source.model_files import ModelFiles
 from day0.source.resolve import resolve
 
-NOT_UNDERSTOOD = ("unknown-family", "quantization-not-read", "tensors-unexpected")
+NOT_UNDERSTOOD = ("unknown-family", "quantization-not-read", "tensors-unexpected", "operators-incomplete")
 """Findings after which the operators listed may not be all that the model needs."""
 
 

@@ -21,8 +21,8 @@ def grouped_query(spec: GroupedQueryAttention, profile: ArchitectureProfile) -> 
     yield linear("mixer.q_proj", hidden, heads * dim, bias=spec.qkv_bias)
     for axis in "kv":
         yield linear(f"mixer.{axis}_proj", hidden, kv_heads * dim, bias=spec.qkv_bias)
-    if spec.qk_norm:
-        yield use("qk_norm", "mixer.qk_norm", heads=heads, kv_heads=kv_heads, head_dim=dim, eps=eps)
+    if spec.qk_norm is not None:
+        yield use("qk_norm", "mixer.qk_norm", heads=heads, kv_heads=kv_heads, head_dim=dim, eps=eps, form=spec.qk_norm)
     if spec.rope is not None:
         yield from _rotary(spec.rope, dim, q=heads, k=kv_heads)
     for plane in spec.cache_planes():

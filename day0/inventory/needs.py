@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from day0.errors import Finding
 from day0.inventory.feed_forward import FEED_FORWARD_RULES
 from day0.inventory.mixers import MIXER_RULES
 from day0.inventory.use import DTYPE_WORDS, Fact, Facts, Use, use
 from day0.inventory.vision import vision
+from day0.inventory.watch import Watch
 from day0.operators import OPERATORS, Phase
-from day0.profile.profile import ArchitectureProfile, AttentionResidual, LayerSpec, NoFeedForward, NoMixer
+from day0.profile.profile import (
+    ArchitectureProfile,
+    AttentionResidual,
+    LayerSpec,
+    NoFeedForward,
+    NoMixer,
+    PlainResidual,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,7 @@ class _Places:
 def operators_needed(profile: ArchitectureProfile) -> tuple[OperatorNeed, ...]:
     """All needs in the order of the forward pass; places that differ in nothing but layer or name are one need."""
     gathered: dict[tuple[str, Facts], _Places] = {}
-    for layer, used in _all_uses(profile):
+    for layer, used in _all_uses(profile, Watch()):
         places = gathered.setdefault((used.operator, used.facts), _Places())
         places.names[used.place] = None
         if layer is not None:
@@ -59,7 +68,40 @@ def operators_needed(profile: ArchitectureProfile) -> tuple[OperatorNeed, ...]:
 
 def layer_operators(profile: ArchitectureProfile, layer: LayerSpec) -> tuple[str, ...]:
     """Names of the operators of one layer, each once, in the order of the forward pass."""
-    return tuple(dict.fromkeys(used.operator for used in _layer_uses(profile, layer)))
+    watch = Watch()
+    return tuple(dict.fromkeys(used.operator for used in _layer_uses(watch.see("profile", profile), layer, watch)))
+
+
+def inventory_findings(profile: ArchitectureProfile) -> tuple[Finding, ...]:
+    """What the profile says and no rule reads: the needs may then not be all."""
+    watch = Watch()
+    for _ in _all_uses(profile, watch):
+        pass
+    parts = [*_parts_without_rule(profile), *(f"{path} = {value}" for path, value in watch.unread())]
+    return tuple(
+        Finding("operators-incomplete", "error", part, "no rule of the inventory reads this", _INCOMPLETE_HINT)
+        for part in parts
+    )
+
+
+_INCOMPLETE_HINT = "it may take operators that are not listed; add a rule in day0/inventory"
+
+
+def _parts_without_rule(profile: ArchitectureProfile) -> Iterator[str]:
+    parts: dict[str, None] = {}
+    for layer in profile.layers:
+        for part, spec, rules in (
+            ("mixer", layer.mixer, (NoMixer, *MIXER_RULES)),
+            ("feed_forward", layer.feed_forward, (NoFeedForward, *FEED_FORWARD_RULES)),
+            ("residual", layer.residual, (PlainResidual, AttentionResidual)),
+        ):
+            if type(spec) not in rules:
+                parts[f"{part}.{spec.kind}"] = None
+        parts |= dict.fromkeys(f"norm {norm}" for norm in layer.norms if norm not in _NORMS)
+    if profile.quantization is not None:
+        packed = [target for target in profile.quantization.targets if target != "routed_experts"]
+        parts |= dict.fromkeys(f"quantization of {target}" for target in packed)
+    yield from parts
 
 
 def _need(operator: str, facts: Facts, places: _Places, dtype: str) -> OperatorNeed:
@@ -81,41 +123,50 @@ def _phases(used: Use) -> set[Phase]:
     return phases & {"prefill"} if used.place.startswith("vision.") else phases
 
 
-def _all_uses(profile: ArchitectureProfile) -> Iterator[tuple[int | None, Use]]:
-    hidden, vocab = profile.hidden_size, profile.vocab_size
+def _all_uses(profile: ArchitectureProfile, watch: Watch) -> Iterator[tuple[int | None, Use]]:
     if not profile.layers:
         return
+    seen: ArchitectureProfile = watch.see("profile", profile)
+    hidden, vocab = seen.hidden_size, seen.vocab_size
     yield None, use("embedding_lookup", "embed", vocab=vocab, width=hidden)
-    if profile.vision is not None:
-        for used in vision(profile.vision):
+    if seen.vision is not None:
+        for used in vision(seen.vision):
             yield None, used
-    for layer in profile.layers:
-        for used in _layer_uses(profile, layer):
+    for layer in seen.layers:
+        for used in _layer_uses(seen, layer, watch):
             yield layer.index, used
     if isinstance(profile.residual, AttentionResidual):
-        yield None, _residual_mix("output_res", profile, profile.residual)
-    yield None, use("rms_norm", "norm", width=hidden, eps=profile.norm_eps)
+        yield None, _residual_mix("output_res", seen, profile.residual)
+    yield None, use("rms_norm", "norm", width=hidden, eps=seen.norm_eps)
     yield None, use("lm_head", "lm_head", vocab=vocab, width=hidden)
     yield None, use("sampling", "sampling", vocab=vocab)
 
 
-def _layer_uses(profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Use]:
-    if not isinstance(layer.mixer, NoMixer):
-        yield from _branch("mixer", MIXER_RULES[type(layer.mixer)](layer.mixer, profile), profile, layer)
-    if not isinstance(layer.feed_forward, NoFeedForward):
-        rule = FEED_FORWARD_RULES[type(layer.feed_forward)]
-        yield from _branch("ffn", rule(layer.feed_forward, profile), profile, layer)
+def _layer_uses(profile: ArchitectureProfile, layer: LayerSpec, watch: Watch) -> Iterator[Use]:
+    for branch, path, spec, rules in (
+        ("mixer", f"mixer.{layer.mixer.kind}", layer.mixer, MIXER_RULES),
+        ("ffn", f"feed_forward.{layer.feed_forward.kind}", layer.feed_forward, FEED_FORWARD_RULES),
+    ):
+        rule = rules.get(type(spec))
+        if rule is not None:
+            yield from _branch(branch, rule(watch.see(path, spec), profile), profile, layer, watch)
 
 
-def _branch(name: str, inside: Iterator[Use], profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Use]:
+def _branch(
+    name: str, inside: Iterator[Use], profile: ArchitectureProfile, layer: LayerSpec, watch: Watch
+) -> Iterator[Use]:
     """One branch with what stands around it: the read of the residual stream, norms, and the way back."""
+    residual = watch.see("residual", layer.residual)
     # The first layer's mixer reads the embedding itself: there is nothing to mix yet.
     if isinstance(layer.residual, AttentionResidual) and (layer.index, name) != (0, "mixer"):
-        yield _residual_mix(f"{name}_res", profile, layer.residual)
+        yield _residual_mix(f"{name}_res", profile, residual)
     yield from _norm(f"{name}_norm", profile, layer)
     yield from inside
     yield from _norm(f"{name}_post_norm", profile, layer)
     yield use("residual_add", name, width=profile.hidden_size)
+
+
+_NORMS = ("mixer_norm", "mixer_post_norm", "ffn_norm", "ffn_post_norm")
 
 
 def _norm(name: str, profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Use]:

@@ -54,6 +54,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "block_size": "layers between two snapshots of the residual stream",
     "correction_bias": "whether a bias takes part in the choice of experts, not in their weights",
     "eps": "added under the root",
+    "form": "head: each head by one weight; all: the heads together; per_head: a weight each; unit: no weight",
     "group_size": "values under one scale",
     "layout": "which channels are a pair: neox (i, i + rope_pairs) or interleaved (2i, 2i + 1)",
     "linear_beta": "bound of the other branch, none for no bound",

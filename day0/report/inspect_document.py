@@ -9,7 +9,7 @@ from typing import Any
 
 from day0.coverage import Coverage, Evidence, Status, Verdict
 from day0.errors import Finding
-from day0.inventory import Fact, layer_operators
+from day0.inventory import Fact, inventory_findings, layer_operators
 from day0.operators import Phase
 from day0.profile.cache_sizes import CacheSizes, cache_sizes
 from day0.profile.parameters import ParameterCounts, count_parameters, weight_formats
@@ -241,6 +241,7 @@ def all_findings(
 ) -> tuple[Finding, ...]:
     """Findings of the road so far, the gravest first."""
     found = [*files.findings, *profile.findings, *(comparison.findings if comparison else ())]
+    found += inventory_findings(profile)
     if comparison and comparison.missing:
         found.append(_names_finding("tensors-missing", "expected and not there", comparison.missing))
     if comparison and comparison.unexpected:

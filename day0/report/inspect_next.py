@@ -28,6 +28,8 @@ def next_steps(
         steps.append("Complete the checkpoint: tensors that the config asks for are not in any shard.")
     if "tensors-unexpected" in codes:
         steps.append("Explain the unexpected tensors: a part of the model is not in the profile.")
+    if "operators-incomplete" in codes:
+        steps.append("Add rules in day0/inventory for the parts named above: they may take operators not listed here.")
     if "config-keys-unused" in codes:
         steps.append("Find out what the unread config keys change, then read or ignore them in the family's table.")
     for verdict in coverage.lacking:

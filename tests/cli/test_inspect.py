@@ -214,7 +214,7 @@ class TestDiff:
         assert {"qk_norm", "moe_router_topk_softmax", "routed_experts"} == set(diff["new_operators"])
         assert diff["dropped_operators"] == ["silu_and_mul"]
         fields = {entry["field"]: (entry["this"], entry["other"]) for entry in diff["fields"]}
-        assert fields["mixer.gqa.qk_norm"] == ([True], [False])
+        assert fields["mixer.gqa.qk_norm"] == (["head"], None)
         assert fields["feed_forward.moe.router.num_experts"] == ([128], None)
         assert fields["feed_forward.dense.layers"] == (None, [32])
         sizes = {size["name"]: size for size in diff["sizes"]}
