@@ -1,0 +1,138 @@
+"""A decoder whose next token is an exact function of all tokens before, told by the paged cache and by the state.
+
+It reads what a real model reads, so a wrong slot, a stale state or a page shared by two shows as a wrong token; and
+it costs so little that thousands of steps can be tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+
+from day0.plan.settings import EngineSettings
+from day0.profile.profile import (
+    ActivationSpec,
+    ArchitectureProfile,
+    DenseFeedForward,
+    GroupedQueryAttention,
+    KimiDeltaAttention,
+    LayerSpec,
+    PlainResidual,
+)
+from day0.runtime.batch import ForwardBatch
+from day0.runtime.cache.manager import CacheManager
+from day0.runtime.cache.pages import PageAllocator
+from day0.runtime.cache.states import SlotAllocator
+from day0.runtime.cache.storage import CacheStorage
+from day0.runtime.engine.engine import Engine
+from day0.runtime.engine.memory import MemoryFigures
+from day0.runtime.weights import LoadReport
+
+VOCAB = 101
+END = 7
+_PRIME = 997
+
+
+def next_token(ids: Sequence[int]) -> int:
+    """What the decoder says after these tokens."""
+    chain = total = 0
+    for position, token in enumerate(ids):
+        chain = (chain * 31 + token + 1) % _PRIME
+        total += (token + 1) * (position + 1)
+    return (chain * 13 + total) % VOCAB
+
+
+def continuation(prompt: Sequence[int], count: int, stops: frozenset[int] = frozenset()) -> list[int]:
+    """Up to `count` tokens after a prompt, the last of them a stop token if one comes."""
+    ids = list(prompt)
+    while len(ids) < len(prompt) + count:
+        ids.append(next_token(ids))
+        if ids[-1] in stops:
+            break
+    return ids[len(prompt) :]
+
+
+class ChainDecoder(torch.nn.Module):
+    """Layer 0 keeps each token in a page, layer 1 keeps a running number per sequence."""
+
+    def __init__(self, max_tokens: int) -> None:
+        super().__init__()
+        feed_forward = DenseFeedForward(1, ActivationSpec("silu"))
+        attention = GroupedQueryAttention(num_heads=1, num_kv_heads=1, head_dim=1, rope=None, scale=1.0)
+        linear = KimiDeltaAttention(1, 1, 2, gate_lower_bound=None, full_rank_gate=False, norm_eps=1e-6)
+        self.profile = ArchitectureProfile(
+            family="chain",
+            model_type="chain",
+            architectures=(),
+            dtype="F32",
+            hidden_size=1,
+            vocab_size=VOCAB,
+            norm_eps=1e-6,
+            tie_word_embeddings=True,
+            max_position=None,
+            max_position_field=None,
+            layers=tuple(
+                LayerSpec(i, mixer, feed_forward, PlainResidual()) for i, mixer in enumerate((attention, linear))
+            ),
+            residual=PlainResidual(),
+            eos_token_ids=(END,),
+        )
+        self.max_tokens = max_tokens
+        self.steps: list[int] = []
+
+    def forward(self, batch: ForwardBatch, cache: CacheStorage) -> torch.Tensor:
+        assert 0 < batch.num_tokens <= self.max_tokens, "the step is larger than its budget"
+        assert len(set(batch.write_slots.tolist())) == batch.num_tokens, "two rows write one slot"
+        self.steps.append(batch.num_tokens)
+        keys = cache.plane(0, "k")
+        keys[batch.write_slots, 0, 0] = (batch.token_ids + 1).float()
+        answers = torch.full((batch.num_tokens,), -1)
+        for group in batch.groups:
+            for place in range(group.sequences):
+                self._sequence(batch, cache, keys, group, place, answers)
+        return torch.nn.functional.one_hot(answers[batch.rows], VOCAB).float() * 10
+
+    def _sequence(self, batch, cache, keys, group, place, answers) -> None:
+        context, slots = int(group.context[place]), group.kv_slots[place]
+        state = cache.state(1, "recurrent")[group.state_slots[place]]
+        for row in range(group.length):
+            at = group.start + place * group.length + row
+            assert int(batch.positions[at]) == context + row
+            seen = keys[slots[: context + row + 1], 0, 0]
+            assert torch.isfinite(seen).all(), "a page was read that nobody wrote"
+            assert torch.isfinite(state).all(), "a state was read that nobody set"
+            chain = (int(state) * 31 + int(batch.token_ids[at]) + 1) % _PRIME
+            state[:] = chain
+            total = sum(int(value) * (position + 1) for position, value in enumerate(seen.tolist()))
+            answers[at] = (chain * 13 + total) % VOCAB
+
+
+ChainEngineMaker = Callable[..., Engine]
+
+
+@pytest.fixture(scope="session")
+def chain_engine() -> ChainEngineMaker:
+    """An engine in debug mode around the decoder; `budget` is in tokens a step, `seats` in sequences at once."""
+
+    def make(num_pages: int, page_size: int, seats: int, budget: int, max_queue: int = 1000) -> Engine:
+        decoder = ChainDecoder(budget)
+        cpu = torch.device("cpu")
+        storage = CacheStorage(decoder.profile.layers, num_pages, page_size, seats, torch.float32, torch.float32, cpu)
+        storage.poison_pages(range(num_pages))
+        for slot in range(seats):
+            storage.poison_state(slot)
+        cache = CacheManager(storage, PageAllocator(num_pages, page_size), SlotAllocator(seats), debug=True)
+        settings = EngineSettings(
+            device="cpu", page_size=page_size, max_num_seqs=seats, max_num_batched_tokens=budget, max_queue=max_queue
+        )
+        report, memory = LoadReport(0, 0, 0, (), 0.0), MemoryFigures(0, 0, 0, 0, num_pages)
+        return Engine(decoder, None, settings, cache, num_pages * page_size, report, memory, cpu)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def chain_continuation() -> Callable[..., list[int]]:
+    return continuation
