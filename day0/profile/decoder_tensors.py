@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from day0.profile.draft import Draft
 from day0.profile.layer_tensors import layer_drafts, norm_drafts, residual_site
-from day0.profile.profile import ArchitectureProfile, AttentionResidual, PerLayerInputs
+from day0.profile.profile import ArchitectureProfile, AttentionResidual, HyperConnections, PerLayerInputs
+from day0.profile.residual_tensors import hyper_connection_head
 from day0.profile.storage import Storage, as_stored
 
 
@@ -22,6 +23,9 @@ def decoder_drafts(profile: ArchitectureProfile, storage: Storage) -> Iterator[t
             yield draft, layer.index
     if isinstance(profile.residual, AttentionResidual):
         for draft in residual_site("output_res", hidden):
+            yield draft, None
+    if isinstance(profile.residual, HyperConnections):
+        for draft in hyper_connection_head("output_res", profile.residual, hidden):
             yield draft, None
     for draft in norm_drafts("norm", profile):
         yield draft, None

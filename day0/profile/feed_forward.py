@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "situ", "swiglu_oai", "relu2"]
-Scoring = Literal["softmax", "sigmoid", "sparsemixer"]
-"""Of the router's logits. "sparsemixer" is softmax over the logits near enough to the largest, one choice at a time
-(SparseMixer-v2, Phi-3.5-MoE)."""
+Scoring = Literal["softmax", "sigmoid", "sqrtsoftplus", "sparsemixer"]
+"""Of the router's logits. "sqrtsoftplus" is sqrt(log(1 + exp(x))) (DeepSeek-V4). "sparsemixer" is softmax over the
+logits near enough to the largest, one choice at a time (SparseMixer-v2, Phi-3.5-MoE)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActivationSpec:
     """The gate of a gated linear unit. SiTU bounds both branches: `beta` the gate's, `linear_beta` the other's.
 
-    "swiglu_oai" (gpt-oss) is g sigmoid(alpha g) (u + 1), with g and u clamped at `limit` (u from below too).
+    "swiglu_oai" (gpt-oss) is g sigmoid(alpha g) (u + 1). Where `limit` is a number g and u are clamped at it before
+    anything else, u from below too.
     """
 
     name: Activation
@@ -41,11 +42,13 @@ class RouterSpec:
     """How `top_k` of `num_experts` are chosen and weighed.
 
     With a correction bias the choice uses score + bias and the weights the unbiased scores (DeepSeek-V3). Group
-    limiting applies only when `num_groups` > `topk_groups`.
+    limiting applies only when `num_groups` > `topk_groups`; a group counts by its two best experts together, or by
+    its best one alone where `best_of_group` (DeepSeek-V2).
     `bias` is added to the logits themselves; `logit_scale` multiplies and `logit_softcap` bounds them. `choose_logits`
     adds the correction bias to logits instead of scores. `scaled_input` reads the hidden state after an RMS norm
     without weight, times a learnt vector and hidden_size**-0.5; `expert_scales` multiplies each expert's weight by a
-    learnt number (both Gemma 4).
+    learnt number (both Gemma 4). `hash_rows` > 0 takes the experts from a stored table of so many rows by token id
+    instead of choosing; the scores still weigh them (DeepSeek-V4's first layers).
     """
 
     num_experts: int
@@ -62,6 +65,8 @@ class RouterSpec:
     choose_logits: bool = False
     scaled_input: bool = False
     expert_scales: bool = False
+    best_of_group: bool = False
+    hash_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class RoutedExperts:
     `shared_bias` on the shared ones'; `shared_gate` multiplies the shared output by sigmoid(one row x) (Qwen2-MoE).
     `weights_on_input` weighs what an expert reads instead of what it gives (Llama 4). `parallel` is a dense MLP that
     reads the same stream beside the experts, each with norms of its own (Gemma 4). Experts, shared ones too, that
-    are not `gated` are down(act(up x)).
+    are not `gated` are down(act(up x)). `shared_activation` None means that of the routed experts.
     """
 
     kind: ClassVar[str] = "moe"
@@ -91,6 +96,7 @@ class RoutedExperts:
     shared_gate: bool = False
     weights_on_input: bool = False
     parallel: DenseFeedForward | None = None
+    shared_activation: ActivationSpec | None = None
     gated: bool = True
 
 

@@ -58,6 +58,8 @@ def _router_drafts(spec: RouterSpec, hidden: int) -> Iterator[Draft]:
         yield Draft("ffn.router.bias", (experts,), "router")
     if spec.correction_bias:
         yield Draft("ffn.router.correction_bias", (experts,), "router", dtype="F32", keep_float32=True)
+    if spec.hash_rows:
+        yield Draft("ffn.router.table", (spec.hash_rows, spec.top_k), "router", parameters=0, dtype="I64")
     if spec.scaled_input:
         yield Draft("ffn.router.scale", (hidden,), "router")
     if spec.expert_scales:

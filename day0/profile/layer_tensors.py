@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from day0.profile.draft import Draft
 from day0.profile.feed_forward_tensors import FEED_FORWARD_DRAFTS
 from day0.profile.mixer_tensors import MIXER_DRAFTS
-from day0.profile.profile import ArchitectureProfile, AttentionResidual, GatedResidual, LayerSpec, ScaledResidual
+from day0.profile.profile import (
+    ArchitectureProfile,
+    AttentionResidual,
+    GatedResidual,
+    HyperConnections,
+    LayerSpec,
+    ScaledResidual,
+)
+from day0.profile.residual_tensors import hyper_connection_site
 
 
 def layer_drafts(profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Draft]:
@@ -15,6 +23,10 @@ def layer_drafts(profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Dra
     hidden = profile.hidden_size
     for norm in layer.norms:
         yield from norm_drafts(norm, profile)
+    for norm in layer.gated_norms:
+        # Small MLPs, and counted as such.
+        yield Draft(f"{norm}.gate_down.weight", (layer.norm_gate_rank, hidden), "dense_mlp")
+        yield Draft(f"{norm}.gate_up.weight", (hidden, layer.norm_gate_rank), "dense_mlp")
     if isinstance(layer.residual, AttentionResidual):
         for site in ("mixer_res", "ffn_res"):
             yield from residual_site(site, hidden)
@@ -37,6 +49,9 @@ def norm_drafts(path: str, profile: ArchitectureProfile) -> Iterator[Draft]:
 def _residual_drafts(layer: LayerSpec, hidden: int) -> Iterator[Draft]:
     if isinstance(layer.residual, ScaledResidual):
         yield Draft("scale", (1,), "other")
+    if isinstance(layer.residual, HyperConnections):
+        for site in ("mixer_res", "ffn_res"):
+            yield from hyper_connection_site(site, layer.residual, hidden)
     if isinstance(layer.residual, GatedResidual):
         for branch in ("mixer", "ffn"):
             yield Draft(f"{branch}_res.gate", (hidden,), "other", dtype="F32", keep_float32=True)

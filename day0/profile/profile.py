@@ -96,7 +96,8 @@ class LayerSpec:
 
     A layer that is only one of the two has `NoMixer` or `NoFeedForward` in the other's place. `norms` are the
     hidden-wide norms by our paths: before each branch ("mixer_norm", "ffn_norm"), after it ("mixer_post_norm", ...).
-    `unit_norms` are RMS norms in such places that have no weight.
+    `unit_norms` are RMS norms in such places that have no weight. What a norm of `gated_norms` gives, y, is multiplied
+    by sigmoid(up silu(down y)) through `norm_gate_rank` channels (A.X-K2).
     """
 
     index: int
@@ -105,6 +106,8 @@ class LayerSpec:
     residual: Residual
     norms: tuple[str, ...] = ("mixer_norm", "ffn_norm")
     unit_norms: tuple[str, ...] = ()
+    gated_norms: tuple[str, ...] = ()
+    norm_gate_rank: int = 0
 
     def cache_planes(self) -> tuple[CachePlane, ...]:
         """What the layer adds to the paged cache for each token."""
@@ -122,12 +125,13 @@ class MultiTokenPrediction:
     The layers are shared out evenly among `depths` predictors. Each joins the normalised hidden state and the
     normalised next embedding by a projection before its first layer, and normalises after its last. A layer's
     `index` is its number in the checkpoint. `shares_embedding` says that they have no input table and head of
-    their own.
+    their own. `split_join` projects state and embedding apart and adds them (DeepSeek-V4), instead of side by side.
     """
 
     layers: tuple[LayerSpec, ...]
     shares_embedding: bool = True
     depths: int = 1
+    split_join: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from day0.profile.hyper_connections import HyperConnections
+
 
 @dataclass(frozen=True, slots=True)
 class PlainResidual:
@@ -49,4 +51,4 @@ class ParallelResidual:
     branch_scale: float = 1.0
 
 
-Residual = PlainResidual | AttentionResidual | ScaledResidual | GatedResidual | ParallelResidual
+Residual = PlainResidual | AttentionResidual | ScaledResidual | GatedResidual | ParallelResidual | HyperConnections
