@@ -52,12 +52,12 @@ def read_mixtral_experts(reader: ConfigReader, index: int) -> RoutedExperts:
     """Mixtral: softmax over the chosen experts, which equals softmax over all followed by renormalisation."""
     del index
     router = RouterSpec(
-        num_experts=_read_num_experts(reader, "num_local_experts", "num_experts"),
+        num_experts=read_num_experts(reader, "num_local_experts", "num_experts"),
         top_k=reader.integer("num_experts_per_tok"),
         scoring="softmax",
         renormalize=True,
     )
-    return RoutedExperts(_checked(reader, router), reader.integer("intermediate_size"), read_activation(reader))
+    return RoutedExperts(checked_router(reader, router), reader.integer("intermediate_size"), read_activation(reader))
 
 
 def read_qwen_moe(reader: ConfigReader, index: int) -> FeedForward:
@@ -68,7 +68,7 @@ def read_qwen_moe(reader: ConfigReader, index: int) -> FeedForward:
     # Read for every layer, so that a config's use of its keys does not depend on which layers are dense.
     dense_width = reader.integer("intermediate_size")
     router = RouterSpec(
-        num_experts=_read_num_experts(reader, "num_experts", "num_local_experts"),
+        num_experts=read_num_experts(reader, "num_experts", "num_local_experts"),
         top_k=reader.integer("num_experts_per_tok"),
         scoring="softmax",
         renormalize=reader.flag("norm_topk_prob", False),
@@ -77,7 +77,7 @@ def read_qwen_moe(reader: ConfigReader, index: int) -> FeedForward:
     activation = read_activation(reader)
     if not routed:
         return DenseFeedForward(dense_width, activation)
-    return RoutedExperts(_checked(reader, router), width, activation)
+    return RoutedExperts(checked_router(reader, router), width, activation)
 
 
 def read_kimi_moe(reader: ConfigReader, index: int) -> FeedForward:
@@ -89,7 +89,7 @@ def read_kimi_moe(reader: ConfigReader, index: int) -> FeedForward:
         return DenseFeedForward(dense_width, activation)
     width = reader.integer("moe_intermediate_size")
     return RoutedExperts(
-        router=_checked(reader, _read_kimi_router(reader), "num_experts_per_token"),
+        router=checked_router(reader, _read_kimi_router(reader), "num_experts_per_token"),
         width=width,
         activation=activation,
         shared_width=width * reader.integer("num_shared_experts", 0, minimum=0),
@@ -104,7 +104,7 @@ def _read_kimi_router(reader: ConfigReader) -> RouterSpec:
     groups, top_k = reader.integer("num_expert_group", 1), reader.integer("num_experts_per_token")
     grouped = reader.flag("use_grouped_topk", groups > 1)
     return RouterSpec(
-        num_experts=_read_num_experts(reader, "num_experts"),
+        num_experts=read_num_experts(reader, "num_experts"),
         top_k=top_k,
         scoring=reader.choice("moe_router_activation_func", _SCORINGS, "sigmoid"),
         # A single expert keeps its score as weight: this line of models renormalises only among several.
@@ -116,13 +116,13 @@ def _read_kimi_router(reader: ConfigReader) -> RouterSpec:
     )
 
 
-def _read_num_experts(reader: ConfigReader, *spellings: str) -> int:
+def read_num_experts(reader: ConfigReader, *spellings: str) -> int:
     """The first spelling that is there: transformers 5 saves `num_experts` as `num_local_experts`."""
     key = next((spelling for spelling in spellings if reader.has(spelling)), spellings[0])
     return reader.integer(key, maximum=MAX_EXPERTS)
 
 
-def _checked(reader: ConfigReader, router: RouterSpec, top_k_key: str = "num_experts_per_tok") -> RouterSpec:
+def checked_router(reader: ConfigReader, router: RouterSpec, top_k_key: str = "num_experts_per_tok") -> RouterSpec:
     """The router itself; raises InputError where its sizes contradict each other."""
     if router.num_experts % router.num_groups or router.topk_groups > router.num_groups:
         raise InputError(
