@@ -91,6 +91,14 @@ class ConfigReader:
             raise self._wrong(key, "a list of integers", value)
         return tuple(value)
 
+    def numbers(self, key: str, default: tuple[float, ...] | _Required = REQUIRED) -> tuple[float, ...]:
+        value = self._take(key, default)
+        if not isinstance(value, list | tuple) or any(
+            isinstance(v, bool) or not isinstance(v, int | float) for v in value
+        ):
+            raise self._wrong(key, "a list of numbers", value)
+        return tuple(float(v) for v in value)
+
     def words(self, key: str, default: tuple[str, ...] | _Required = REQUIRED) -> tuple[str, ...]:
         value = self._take(key, default)
         if not isinstance(value, list | tuple) or any(not isinstance(v, str) for v in value):
