@@ -32,6 +32,12 @@ class ConfigReader:
         self._read: set[str] = parent._read if parent else set()
         self._defaulted: set[str] = parent._defaulted if parent else set()
 
+    def overlaid(self, values: Mapping[str, Any]) -> ConfigReader:
+        """This section with some values replaced, as for one layer; what is read of it counts as read here."""
+        copy = ConfigReader({**self.values, **values}, self.file_name)
+        copy.prefix, copy._read, copy._defaulted = self.prefix, self._read, self._defaulted
+        return copy
+
     def where(self, key: str) -> str:
         return f"{self.file_name}: {self.prefix}{key}"
 
