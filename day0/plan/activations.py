@@ -69,7 +69,8 @@ def mixer_elements(mixer: Mixer, hidden: int, layout: Layout) -> int:
     match mixer:
         case GroupedQueryAttention():
             kv_heads = -(-mixer.num_kv_heads // layout.attention_tp)
-            return mixer.head_dim * (2 * heads + 2 * kv_heads) + hidden
+            gate = heads * mixer.value_dim if mixer.output_gate else 0
+            return (mixer.head_dim + mixer.value_dim) * (heads + kv_heads) + gate + hidden
         case LatentAttention():
             # query and expanded key at full width, expanded value, output; the low-rank inputs are not cut
             per_head = 2 * mixer.qk_head_dim + 2 * mixer.v_head_dim + (mixer.v_head_dim if mixer.output_gate else 0)

@@ -126,7 +126,7 @@ def attention_flops(mixer: Mixer, context: int, attention_tp: int) -> float:
     match mixer:
         case GroupedQueryAttention():
             reach = context if mixer.window is None else min(context, mixer.window)
-            return 4.0 * heads * mixer.head_dim * reach
+            return 2.0 * heads * (mixer.head_dim + mixer.value_dim) * reach
         case LatentAttention():
             return 2.0 * heads * (2 * mixer.kv_lora_rank + mixer.qk_rope_head_dim) * context
         case KimiDeltaAttention():
