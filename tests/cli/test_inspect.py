@@ -277,5 +277,6 @@ class TestCorpus:
             path = folder / "config.json"
             if path.is_file() and json.loads(path.read_text()).get("model_type") not in OUR_MODEL_TYPES:
                 status, document = inspect(path)
-                assert status == 4, path
-                assert document["model"]["family"] is None and document["findings"], path
+                assert status in (0, 1, 4), path
+                if document["model"]["family"] is None:
+                    assert status == 4 and document["findings"], path
