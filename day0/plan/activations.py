@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from day0.plan.layout import Layout
+from day0.plan.layout import HEADED, Layout
 from day0.plan.memory import RankNeed, element_size
 from day0.profile.profile import (
     AttentionResidual,
@@ -17,15 +17,7 @@ from day0.profile.profile import (
     RoutedExperts,
 )
 
-SIZED = (
-    GroupedQueryAttention,
-    LatentAttention,
-    KimiDeltaAttention,
-    NoMixer,
-    DenseFeedForward,
-    RoutedExperts,
-    NoFeedForward,
-)
+SIZED = (*HEADED, NoMixer, DenseFeedForward, RoutedExperts, NoFeedForward)
 """The parts of a layer that the formulas here and in `estimate.py` cover; of any other a plan cannot say."""
 
 
@@ -63,7 +55,7 @@ def snapshots(need: RankNeed) -> int:
 
 def mixer_elements(mixer: Mixer, hidden: int, layout: Layout) -> int:
     """Elements per token inside a mixer: projections, what attention reads and its output, on one rank."""
-    if isinstance(mixer, NoMixer):
+    if not isinstance(mixer, HEADED):
         return 0
     heads = -(-mixer.num_heads // layout.attention_tp)
     match mixer:
@@ -79,7 +71,6 @@ def mixer_elements(mixer: Mixer, hidden: int, layout: Layout) -> int:
         case KimiDeltaAttention():
             # q, k, v before and after the convolution, float32 decay (two elements' worth), gate and output
             return heads * mixer.head_dim * (3 + 3 + 2 + 1 + 1) + hidden
-    raise AssertionError(f"no activation formula for {mixer.kind}")
 
 
 def feed_forward_elements(spec: FeedForward, hidden: int, layout: Layout) -> int:
@@ -109,6 +100,6 @@ def stored_attention_bytes(need: RankNeed, rows: int, context: int) -> int:
     The scores exist twice, before and after one pointwise step; the cached context of one sequence is gathered once.
     """
     attention = [layer for layer in need.layers if layer.cache_planes()]
-    heads = max((layer.mixer.num_heads for layer in attention if not isinstance(layer.mixer, NoMixer)), default=0)
+    heads = max((layer.mixer.num_heads for layer in attention if isinstance(layer.mixer, HEADED)), default=0)
     gathered = max((sum(plane.elements for plane in layer.cache_planes()) for layer in attention), default=0)
     return 4 * context * (2 * rows * -(-heads // need.layout.attention_tp) + gathered)

@@ -14,10 +14,11 @@ from day0.profile.profile import (
     KimiDeltaAttention,
     LatentAttention,
     Mixer,
-    NoFeedForward,
-    NoMixer,
     RoutedExperts,
 )
+
+HEADED = (GroupedQueryAttention, LatentAttention, KimiDeltaAttention)
+"""The mixers that are cut by heads and that the formulas of this room cover."""
 
 VOCABULARY_MULTIPLE = 64
 """Rows of the embedding and the head are padded to a multiple of this before they are cut, as vLLM and SGLang do."""
@@ -145,7 +146,7 @@ def _heads(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Viol
     del cluster
     cut = layout.attention_tp
     for mixer in parts.mixers:
-        if isinstance(mixer, NoMixer):
+        if not isinstance(mixer, HEADED):
             continue
         if mixer.num_heads % cut:
             yield Violation(
@@ -164,7 +165,7 @@ def _heads(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Viol
 def _widths(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
     del cluster
     for spec in parts.feed_forwards:
-        if isinstance(spec, NoFeedForward):
+        if not isinstance(spec, DenseFeedForward | RoutedExperts):
             continue
         width = spec.width if isinstance(spec, DenseFeedForward) else spec.shared_width
         name = "dense MLP" if isinstance(spec, DenseFeedForward) else "shared expert"
