@@ -26,6 +26,9 @@ from day0.source.model_files import ModelFiles
 OnPhase = Callable[[str, float], None]
 """Told the name of each start-up phase as it ends, and its seconds."""
 
+SMALL_MODEL_BYTES = 64 << 20
+"""Weights below this make a model whose matrix products are shorter than waking a second thread."""
+
 VerifiedOn = Callable[[str], Collection[tuple[str, str]]]
 """From a device type to the (operator, provider) pairs verified on it: `coverage.Whitelist.verified_on`."""
 
@@ -54,6 +57,7 @@ def load_engine(
     modules, report = _load_modules(files, profile, settings, ops, dtype, device)
     decoder = modules[""]
     assert isinstance(decoder, Decoder)
+    _set_threads(settings, report, device)
     phase.done("load")
     shape = shape_cache(profile, settings, device, kv_dtype, dtype)
     storage = CacheStorage(
@@ -74,6 +78,14 @@ def load_engine(
     _check_forward(engine)
     phase.done("warmup")
     return engine
+
+
+def _set_threads(settings: EngineSettings, report: LoadReport, device: torch.device) -> None:
+    """Bound torch's threads for the process: handing over microseconds of work costs more than doing it."""
+    if settings.cpu_threads is not None:
+        torch.set_num_threads(settings.cpu_threads)
+    elif device.type == "cpu" and report.bytes_held < SMALL_MODEL_BYTES:
+        torch.set_num_threads(1)
 
 
 class _Phases:
