@@ -21,6 +21,7 @@ from day0.errors import EnvironmentFault, InputError
 
 # In a wheel the data lies inside the package (pyproject.toml puts it there); in a checkout, beside it.
 _PACKAGE = Path(__file__).resolve().parent.parent
+_ODD_LINE_ENDS = "\r\x85\u2028\u2029"
 _MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -74,7 +75,8 @@ class _Dumper(yaml.SafeDumper):
         return True
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+        style = '"' if any(char in text for char in _ODD_LINE_ENDS) else "|" if "\n" in text else None
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _Dumper.represent_text)
@@ -105,7 +107,9 @@ def _construct_float(loader: _Loader, node: yaml.ScalarNode) -> float:
 
 
 def _resolve(kind: str, pattern: str, first: list[str]) -> None:
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})\Z"), first)
+    # The dumper keeps the rules of YAML 1.1 beside these, and so quotes what readers of either version would convert.
+    for user in (_Loader, _Dumper):
+        user.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})\Z"), first)
 
 
 _Loader.yaml_implicit_resolvers = {}  # without the ones of YAML 1.1

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from day0.errors import EnvironmentFault, InputError
-from day0.source.data_files import data_path, list_data, load_yaml
+from day0.source.data_files import data_path, dump_yaml, list_data, load_yaml
 
 
 def load(tmp_path: Path, text: str) -> Any:
@@ -73,6 +76,22 @@ def test_broken_text_names_file_and_place(tmp_path: Path, text: str, place: str,
         load(tmp_path, text)
     assert caught.value.where.startswith(f"{tmp_path / 'file.yaml'}{place}")
     assert words in caught.value.message
+
+
+AMBIGUOUS = "1e-5 0o17 0x1f 010 no on 12:30 2026-09-01 ~ null True 1_000 .inf << =".split()
+AWKWARD = ["", "a\nb\n", "a\r\nb", " x ", "a: b", "# x", "- a", "x\n\n\n", "\x85", "\u2028", "\ufeff", "é ✓"]
+
+
+@pytest.mark.parametrize("text", [*AMBIGUOUS, *AWKWARD])
+def test_dumped_text_comes_back_as_text(tmp_path: Path, text: str) -> None:
+    document = {"key": text, "list": [text, 1, 1e-5, True, None]}
+    assert load(tmp_path, dump_yaml(document)) == document
+
+
+@given(st.recursive(st.text() | st.integers() | st.floats(allow_nan=False) | st.none() | st.booleans(), st.lists))
+def test_dumped_documents_come_back(document: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        assert load(Path(folder), dump_yaml(document)) == document
 
 
 def test_unreadable_files_are_input_errors(tmp_path: Path) -> None:

@@ -202,13 +202,13 @@ def test_fetched_weights_read_like_a_folder(fake_hub: FakeHub, hub: Hub) -> None
 SCRIPT = """
 import sys
 from day0.errors import Day0Error
-from day0.source.resolve import fetch_weights, resolve
+from day0.source.resolve import resolve, with_weights
 try:
     files = resolve(sys.argv[1])
     print(files.source, files.revision, len(files.tensors) if files.tensors is not None else None)
     print(*(finding.code for finding in files.findings))
     if "fetch" in sys.argv:
-        fetch_weights(files)
+        print((with_weights(files).folder / "tokenizer.json").is_file())
 except Day0Error as error:
     print(int(error.exit_code), error)
 """
@@ -236,7 +236,7 @@ def test_environment_is_honoured_and_the_cache_serves_offline(fake_hub: FakeHub,
     asked = len(fake_hub.requests)
     assert resolve_elsewhere(tmp_path, f"{REPO}@{COMMIT}", **offline) == [f"hub {COMMIT} None", "weights-not-cached"]
     assert len(fake_hub.requests) == asked
-    resolve_elsewhere(tmp_path, REPO, "fetch", **online)
+    assert resolve_elsewhere(tmp_path, REPO, "fetch", **online)[-1] == "True"
     fake_hub.down = 503
     assert resolve_elsewhere(tmp_path, REPO, **offline) == [f"hub {COMMIT} 3", ""]
     assert resolve_elsewhere(tmp_path, REPO, **online) == [f"3 {REPO}: {fake_hub.address} answered HTTP 503"]

@@ -11,7 +11,7 @@ import pytest
 
 from day0.errors import InputError
 from day0.source import resolve as room
-from day0.source.resolve import fetch_weights, recipe_names, resolve
+from day0.source.resolve import fetch_weights, recipe_names, resolve, with_weights
 
 
 @pytest.fixture
@@ -110,7 +110,9 @@ def test_weights_of_a_folder_are_where_they_are(model: Path) -> None:
     with pytest.raises(InputError, match="has no weights"):
         fetch_weights(resolve("recipe:kimi-k3"))
     save_file({}, model / "model.safetensors")
-    assert fetch_weights(resolve("org/some-model")) == Path("org/some-model")
+    files = resolve("org/some-model")
+    assert fetch_weights(files) == Path("org/some-model")
+    assert with_weights(files) == files
 
 
 def test_local_models_do_not_import_the_hub_library(model: Path) -> None:
