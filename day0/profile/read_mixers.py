@@ -9,12 +9,10 @@ from typing import Literal
 from day0.errors import InputError
 from day0.profile.config_reader import ConfigReader
 from day0.profile.profile import GroupedQueryAttention, KimiDeltaAttention, LatentAttention, Mixer, OutputGate, QkNorm
+from day0.profile.read_latent import LatentDefaults, read_latent
 from day0.profile.read_positions import read_rope
 
 WindowKeys = Literal["none", "plain", "switched", "layered"]
-
-LATENT_NORM_EPS = 1e-6
-"""Epsilon of the norms on MLA's low-rank latents: the reference code of DeepSeek and Kimi passes no config value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,27 +106,9 @@ _WINDOWS: Mapping[WindowKeys, Callable[[ConfigReader, int], int | None]] = {
 
 
 def read_mla(reader: ConfigReader, *, nope: bool, output_gate: bool) -> LatentAttention:
-    """Multi-head latent attention; `nope` leaves the shared key slice unrotated."""
-    heads = reader.integer("num_attention_heads")
-    kv_heads = reader.integer("num_key_value_heads", heads)
-    if kv_heads != heads:
-        raise InputError(
-            f"latent attention has as many key/value heads as heads ({heads}), got {kv_heads}",
-            where=reader.where("num_key_value_heads"),
-        )
-    nope_dim, rope_dim = reader.integer("qk_nope_head_dim"), reader.integer("qk_rope_head_dim")
-    return LatentAttention(
-        num_heads=heads,
-        q_lora_rank=reader.optional_integer("q_lora_rank"),
-        kv_lora_rank=reader.integer("kv_lora_rank"),
-        qk_nope_head_dim=nope_dim,
-        qk_rope_head_dim=rope_dim,
-        v_head_dim=reader.integer("v_head_dim"),
-        rope=None if nope else read_rope(reader, rope_dim, "interleaved"),
-        scale=(nope_dim + rope_dim) ** -0.5,
-        latent_norm_eps=LATENT_NORM_EPS,
-        output_gate=OutputGate() if output_gate else None,
-    )
+    """Kimi's latent attention; `nope` leaves the shared key slice unrotated."""
+    gate = OutputGate() if output_gate else None
+    return read_latent(reader, LatentDefaults(nope=nope, output_gate=gate, bias=None))
 
 
 def read_kda(section: ConfigReader, norm_eps: float) -> KimiDeltaAttention:
