@@ -78,7 +78,23 @@ def test_broken_text_names_file_and_place(tmp_path: Path, text: str, place: str,
     assert words in caught.value.message
 
 
-AMBIGUOUS = "1e-5 0o17 0x1f 010 no on 12:30 2026-09-01 ~ null True 1_000 .inf << =".split()
+AMBIGUOUS = [
+    "1e-5",
+    "0o17",
+    "0x1f",
+    "010",
+    "no",
+    "on",
+    "12:30",
+    "2026-09-01",
+    "~",
+    "null",
+    "True",
+    "1_000",
+    ".inf",
+    "<<",
+    "=",
+]
 AWKWARD = ["", "a\nb\n", "a\r\nb", " x ", "a: b", "# x", "- a", "x\n\n\n", "\x85", "\u2028", "\ufeff", "é ✓"]
 
 
