@@ -91,6 +91,7 @@ def _fraction(section: ConfigReader | None, reader: ConfigReader, default: float
     """The share of a head that is rotated."""
     for place in (section, reader):
         if place is not None and "partial_rotary_factor" in place.values:
+            reader.ignore("partial_rotary_factor")  # saved a second time beside the section
             return place.number("partial_rotary_factor", default)
     return default
 
