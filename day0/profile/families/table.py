@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from day0.profile.families.family import Family
 from day0.profile.families.grouped_query import LLAMA, MIXTRAL, QWEN3, QWEN3_MOE
 from day0.profile.families.kimi import KIMI_K3
+from day0.profile.families.mamba_hybrid import MAMBA_HYBRIDS
 from day0.profile.families.qwen_hybrid import QWEN_HYBRIDS
 
 FAMILIES: Mapping[str, Family] = {
@@ -14,6 +15,7 @@ FAMILIES: Mapping[str, Family] = {
     for family in (
         *(LLAMA, QWEN3, MIXTRAL, QWEN3_MOE, KIMI_K3),
         *QWEN_HYBRIDS,
+        *MAMBA_HYBRIDS,
     )
 }
 
