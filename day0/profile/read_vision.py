@@ -18,6 +18,8 @@ _FIXED_WORDS = {
     "merge_type": "sd2_tpool",
     "mm_projector_type": "patchmergerv2",
 }
+_MAX_LAYERS = 1024
+"""A tower of more layers than this is a typing error, and its tensors would never be counted to the end."""
 _BIASES = ("attn_bias", "linear_bias", "patch_embed_proj_bias")
 
 
@@ -37,7 +39,7 @@ def read_kimi_vision(top: ConfigReader) -> VisionSpec | None:
         patch_size=section.integer("patch_size"),
         hidden_size=section.integer("vt_hidden_size"),
         qkv_size=section.integer("qkv_hidden_size"),
-        num_layers=section.integer("vt_num_hidden_layers"),
+        num_layers=section.integer("vt_num_hidden_layers", maximum=_MAX_LAYERS),
         num_heads=section.integer("vt_num_attention_heads"),
         mlp_width=section.integer("vt_intermediate_size"),
         position_grid=(section.integer("init_pos_emb_height"), section.integer("init_pos_emb_width")),
