@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from day0.errors import CannotSay, InputError
+from day0.plan.settings import EngineSettings
+from day0.profile.cache_sizes import cache_sizes
+from day0.profile.parameters import weight_formats
+from day0.profile.read import read_profile
+from day0.runtime.engine.load import load_engine
+from day0.source.resolve import resolve
+
+SETTINGS = EngineSettings(device="cpu", dtype="float32", max_num_seqs=2)
+
+
+def load(model: str | Path, settings: EngineSettings = SETTINGS, **options):
+    files = resolve(str(model))
+    return load_engine(files, read_profile(files), settings, **options)
+
+
+@pytest.fixture
+def copy(tiny_llama: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(tiny_llama, tmp_path / "model")
+
+
+def test_phases_come_in_order_with_their_seconds(tiny_llama: Path) -> None:
+    seen: list[tuple[str, float]] = []
+    load(tiny_llama, on_phase=lambda name, seconds: seen.append((name, seconds)))
+    assert [name for name, _ in seen] == ["load", "allocate", "warmup"]
+    assert all(seconds > 0 for _, seconds in seen)
+
+
+@pytest.mark.parametrize("recipe", ["llama-3.1-8b", "qwen3-30b-a3b", "kimi-k3"])
+def test_memory_is_what_the_profile_says(tiny, recipe: str) -> None:
+    engine = load(tiny(recipe))
+    formats = weight_formats(engine.profile)
+    # Read as float32: bfloat16 doubles, float32 stays, packed bytes stay.
+    padding = sum(
+        layer.mixer.head_dim - layer.mixer.num_heads for layer in engine.profile.layers if layer.mixer.kind == "kda"
+    )
+    held = 2 * formats.get("bf16", 0) + formats.get("f32", 0) - 4 * padding + formats.get("mxfp4", 0)
+    assert engine.memory.weight_bytes == held
+    sizes = cache_sizes(engine.profile, "fp32", "fp32")
+    assert engine.memory.kv_bytes == engine.memory.num_pages * 16 * sizes.kv_bytes_per_token
+    assert engine.memory.state_bytes == 2 * sizes.state_bytes_per_sequence
+    assert (engine.memory.workspace_bytes > 0) == (recipe == "kimi-k3")
+    assert engine.load_report.unwritten == ()
+
+
+@pytest.mark.parametrize("experts", [1, 5, 16, 100])
+def test_the_workspace_is_as_large_as_the_settings_say_and_changes_nothing(tiny_kimi_k3: Path, experts: int) -> None:
+    engine = load(tiny_kimi_k3, EngineSettings(device="cpu", dtype="float32", workspace_experts=experts))
+    assert engine.memory.workspace_bytes == min(experts, 16) * 3 * 96 * 64 * 4
+    assert torch.equal(engine.forward([5, 6, 7]), load(tiny_kimi_k3).forward([5, 6, 7]))
+
+
+def test_a_recipe_has_no_weights() -> None:
+    with pytest.raises(InputError, match="has no weights to load"):
+        load("recipe:kimi-k3")
+
+
+def test_an_unknown_family_cannot_be_loaded(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(
+        json.dumps(config | {"model_type": "novel", "architectures": ["NovelForCausalLM"]})
+    )
+    with pytest.raises(CannotSay, match="'novel'"):
+        load(copy)
+
+
+def test_a_packing_that_is_not_read_cannot_be_loaded(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "unheard-of"}}))
+    with pytest.raises(CannotSay, match="unheard-of"):
+        load(copy)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_do_not_reach_a_user(copy: Path, bad: float) -> None:
+    shard = next(iter(copy.glob("*00001*.safetensors")))
+    tensors = load_file(shard)
+    tensors["model.layers.0.self_attn.q_proj.weight"][0] = bad
+    save_file(tensors, shard, metadata={"format": "pt"})
+    with pytest.raises(InputError, match="not finite"):
+        load(copy)
