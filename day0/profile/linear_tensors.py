@@ -1,4 +1,7 @@
-"""The tensors of mixers with a state of fixed size, by paths relative to the layer: one function per spec."""
+"""The tensors of mixers with a state of fixed size, by paths relative to the layer: one function per spec.
+
+Paths differ from those of softmax attention wherever a checkpoint names the two apart within one model.
+"""
 
 from __future__ import annotations
 
@@ -23,28 +26,28 @@ def gated_delta_net_drafts(spec: GatedDeltaNet, hidden: int) -> Iterator[Draft]:
         "a": (values, values),
     }
     for name, (width, heads) in sizes.items():
-        yield Draft(f"mixer.{name}_proj.weight", (width, hidden), _GROUP, 0, heads)
+        yield Draft(f"mixer.in_{name}_proj.weight", (width, hidden), _GROUP, 0, heads)
     for name in "qkv":
         width, heads = sizes[name]
         yield Draft(f"mixer.{name}_conv.weight", (width, 1, spec.conv_kernel), _GROUP, 0, heads)
     yield Draft("mixer.A_log", (values,), _GROUP, 0, values, keep_float32=True)
     yield Draft("mixer.dt_bias", (values,), _GROUP, 0, values, keep_float32=True)
     yield Draft("mixer.o_norm.weight", (spec.value_head_dim,), _GROUP)
-    yield Draft("mixer.o_proj.weight", (hidden, spec.value_width), _GROUP, 1, values)
+    yield Draft("mixer.out_proj.weight", (hidden, spec.value_width), _GROUP, 1, values)
 
 
 def lightning_drafts(spec: LightningAttention, hidden: int) -> Iterator[Draft]:
     heads, width = spec.num_heads, spec.width
     for name in "qkv":
-        yield Draft(f"mixer.{name}_proj.weight", (width, hidden), _GROUP, 0, heads)
+        yield Draft(f"mixer.in_{name}_proj.weight", (width, hidden), _GROUP, 0, heads)
         if spec.qkv_bias:
-            yield Draft(f"mixer.{name}_proj.bias", (width,), _GROUP, 0, heads)
+            yield Draft(f"mixer.in_{name}_proj.bias", (width,), _GROUP, 0, heads)
     if spec.qk_norm:
         yield Draft("mixer.q_norm.weight", (spec.head_dim,), _GROUP)
         yield Draft("mixer.k_norm.weight", (spec.head_dim,), _GROUP)
     yield Draft("mixer.g_proj.weight", (width, hidden), _GROUP, 0, heads)
     yield Draft("mixer.o_norm.weight", (width,), _GROUP, 0, spec.norm_groups)
-    yield from _projection("o_proj", (hidden, width), spec.o_bias, 1, heads)
+    yield from _projection("out_proj", (hidden, width), spec.o_bias, 1, heads)
 
 
 def mamba_drafts(spec: Mamba, hidden: int) -> Iterator[Draft]:
