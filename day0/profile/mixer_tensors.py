@@ -22,20 +22,35 @@ def kimi_delta_drafts(spec: KimiDeltaAttention, hidden: int) -> Iterator[Draft]:
     for axis in "qkv":
         shape = (width, 1, spec.conv_kernel)
         yield Draft(f"mixer.{axis}_conv.weight", shape, group, 0, heads, dtype="F32", keep_float32=True)
-    yield Draft("mixer.f_a_proj.weight", (dim, hidden), group)
-    yield Draft("mixer.f_b_proj.weight", (width, dim), group, 0, heads)
+    yield from _delta_projection("f", spec.full_rank_decay, spec, hidden)
     yield Draft("mixer.b_proj.weight", (heads, hidden), group, 0, heads)
-    # Stored one entry per channel of a head, or per head if there are more; only the first `heads` are live.
-    decay = Draft("mixer.A_log", (max(heads, dim),), group, None, 1, heads, "F32", keep_float32=True, zero_tail=True)
-    yield decay
+    yield _decay_rates(spec)
     yield Draft("mixer.dt_bias", (width,), group, 0, heads, dtype="F32", keep_float32=True)
-    if spec.full_rank_gate:
-        yield Draft("mixer.g_proj.weight", (width, hidden), group, 0, heads)
-    else:
-        yield Draft("mixer.g_a_proj.weight", (dim, hidden), group)
-        yield Draft("mixer.g_b_proj.weight", (width, dim), group, 0, heads)
+    yield from _delta_projection("g", spec.full_rank_gate, spec, hidden)
     yield Draft("mixer.o_norm.weight", (dim,), group, dtype="F32", keep_float32=True)
     yield Draft("mixer.o_proj.weight", (hidden, width), group, 1, heads)
+
+
+def _delta_projection(name: str, full_rank: bool, spec: KimiDeltaAttention, hidden: int) -> Iterator[Draft]:
+    group, heads, width, dim = "linear_mixer", spec.num_heads, spec.width, spec.head_dim
+    if full_rank:
+        yield Draft(f"mixer.{name}_proj.weight", (width, hidden), group, 0, heads)
+    else:
+        yield Draft(f"mixer.{name}_a_proj.weight", (dim, hidden), group)
+        yield Draft(f"mixer.{name}_b_proj.weight", (width, dim), group, 0, heads)
+
+
+def _decay_rates(spec: KimiDeltaAttention) -> Draft:
+    path, group, heads = "mixer.A_log", "linear_mixer", spec.num_heads
+    match spec.decay_rates:
+        case "four_axes":
+            return Draft(path, (1, 1, heads, 1), group, 2, heads, dtype="F32", keep_float32=True)
+        case "plain":
+            return Draft(path, (heads,), group, 0, heads, dtype="F32", keep_float32=True)
+        case "padded":
+            # One entry per channel of a head, or per head if there are more; only the first `heads` are live.
+            size = max(heads, spec.head_dim)
+            return Draft(path, (size,), group, None, 1, heads, "F32", keep_float32=True, zero_tail=True)
 
 
 MIXER_DRAFTS: Mapping[type, Callable[[Any, int], Iterator[Draft]]] = {

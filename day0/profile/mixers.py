@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from day0.profile.cache_parts import CachePlane, StateShape
 from day0.profile.grouped_query import GroupedQueryAttention
@@ -17,7 +17,9 @@ class KimiDeltaAttention:
     """Kimi Delta Attention: a delta-rule linear attention whose decay is set per head and per key channel.
 
     `gate_lower_bound` selects the bounded decay gate; None is the softplus gate of Kimi-Linear. The convolution
-    runs over q, k and v separately and remembers the last `conv_kernel - 1` inputs of each.
+    runs over q, k and v separately and remembers the last `conv_kernel - 1` inputs of each. The decay and the output
+    gate are projections of full rank or through `head_dim` channels. `decay_rates` is how the rate of each head is
+    stored: padded to one per channel of a head (Kimi K3), [1, 1, heads, 1] (Kimi-Linear), or [heads].
     """
 
     kind: ClassVar[str] = "kda"
@@ -27,6 +29,8 @@ class KimiDeltaAttention:
     gate_lower_bound: float | None
     full_rank_gate: bool
     norm_eps: float
+    full_rank_decay: bool = False
+    decay_rates: Literal["padded", "four_axes", "plain"] = "padded"
 
     @property
     def width(self) -> int:
