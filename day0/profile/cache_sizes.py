@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 
 from day0.errors import InputError
 from day0.profile.profile import ArchitectureProfile, CachePlane, LayerSpec, StateShape
@@ -43,8 +46,13 @@ def element_bytes(dtype: str) -> int:
 
 
 def plane_bytes(plane: CachePlane, dtype: str) -> int:
-    """Bytes of one token in one plane."""
+    """Bytes of one entry of one plane."""
     return plane.elements * element_bytes(dtype)
+
+
+def token_bytes(plane: CachePlane, dtype: str) -> Fraction:
+    """What one more token adds to one plane: its share of an entry, nothing where a full window only moves on."""
+    return Fraction(0) if plane.window is not None else Fraction(plane_bytes(plane, dtype), plane.stride)
 
 
 def state_bytes(state: StateShape, model_dtype: str = "bf16") -> int:
@@ -53,25 +61,37 @@ def state_bytes(state: StateShape, model_dtype: str = "bf16") -> int:
 
 
 def cache_sizes(profile: ArchitectureProfile, dtype: str = "bf16", model_dtype: str = "bf16") -> CacheSizes:
-    """Sizes for a cache kept in `dtype` and convolution buffers in `model_dtype`."""
-    by_mixer: dict[str, dict[str, int]] = {}
-    window_bytes = 0
+    """Sizes for a cache kept in `dtype` and convolution buffers in `model_dtype`.
+
+    Layers that compress may add a fraction of a byte per token; sums are rounded up once, at the end.
+    """
+    layers_of: dict[str, list[LayerSpec]] = {}
     for layer in profile.layers:
-        entry = by_mixer.setdefault(
-            layer.mixer.kind, {"layers": 0, "kv_bytes_per_token": 0, "state_bytes_per_sequence": 0}
-        )
-        entry["layers"] += 1
-        entry["kv_bytes_per_token"] += sum(plane_bytes(p, dtype) for p in layer.cache_planes() if p.window is None)
-        entry["state_bytes_per_sequence"] += sum(state_bytes(s, model_dtype) for s in layer.state_shapes())
-        window_bytes += _window_bytes(layer, dtype)
+        layers_of.setdefault(layer.mixer.kind, []).append(layer)
+    by_mixer = {
+        kind: {
+            "layers": len(layers),
+            "kv_bytes_per_token": ceil(_per_token(layers, dtype, index=False)),
+            "state_bytes_per_sequence": sum(
+                state_bytes(s, model_dtype) for layer in layers for s in layer.state_shapes()
+            ),
+        }
+        for kind, layers in layers_of.items()
+    }
     return CacheSizes(
         dtype=dtype,
-        kv_bytes_per_token=sum(entry["kv_bytes_per_token"] for entry in by_mixer.values()),
-        index_bytes_per_token=0,  # no mixer with an indexer is known yet
+        kv_bytes_per_token=ceil(_per_token(profile.layers, dtype, index=False)),
+        index_bytes_per_token=ceil(_per_token(profile.layers, dtype, index=True)),
         state_bytes_per_sequence=sum(entry["state_bytes_per_sequence"] for entry in by_mixer.values()),
-        window_bytes_per_sequence=window_bytes,
+        window_bytes_per_sequence=sum(_window_bytes(layer, dtype) for layer in profile.layers),
         by_mixer=by_mixer,
     )
+
+
+def _per_token(layers: Sequence[LayerSpec], dtype: str, *, index: bool) -> Fraction:
+    """What one more token adds to the layers' planes: an indexer's keys, or everything else."""
+    planes = (plane for layer in layers for plane in layer.cache_planes() if plane.index == index)
+    return sum((token_bytes(plane, dtype) for plane in planes), Fraction(0))
 
 
 def _window_bytes(layer: LayerSpec, dtype: str) -> int:

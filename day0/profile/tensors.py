@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -119,6 +120,8 @@ def compare_tensors(profile: ArchitectureProfile, files: ModelFiles) -> TensorCo
     if profile.tie_word_embeddings:
         unexpected, tied = _without_tied_head(profile, unexpected)
         findings += tied
+    unexpected, unread = _without_unread(profile, unexpected)
+    findings += unread
     findings += [_dtype_finding(want, have, names) for (want, have), names in odd_dtypes.items()]
     return TensorComparison(tuple(sorted(missing)), tuple(unexpected), tuple(findings))
 
@@ -169,6 +172,18 @@ def _without_left_out_mtp(profile: ArchitectureProfile, missing: list[str]) -> t
         "the config announces its layers; speculative decoding with them is not possible from these files",
     )
     return [name for name in missing if name not in names], [note]
+
+
+def _without_unread(profile: ArchitectureProfile, unexpected: list[str]) -> tuple[list[str], list[Finding]]:
+    """Releases of a family may hold tensors that no layer reads, as copies of tables that are shared."""
+    assert profile.family is not None
+    known = [re.escape(name).replace(re.escape("{l}"), r"\d+") for name in FAMILIES[profile.family].unread]
+    unread = [name for name in unexpected if any(re.fullmatch(pattern, name) for pattern in known)]
+    if not unread:
+        return unexpected, []
+    more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
+    note = Finding("tensor-not-read", "note", unread[0] + more, "stored, and read by no layer of this family")
+    return [name for name in unexpected if name not in set(unread)], [note]
 
 
 def _without_tied_head(profile: ArchitectureProfile, unexpected: list[str]) -> tuple[list[str], list[Finding]]:

@@ -63,9 +63,10 @@ class Family:
     of `LayerSpec.norms`, less those of a branch that a layer does not have; `finish_layer` gives a layer what else
     sets it apart. `norm_eps_key`, `max_position_key` and `tie_key` are the family's words where they are not the
     usual ones. `text_section` is the config section that describes the decoder, None where it is the whole
-    file. `quantized` lists the parameter groups that packed releases of the family pack. `tiny` overrides config keys
-    (dotted paths) to shrink a config of the family to a test size with every feature left on, `tiny_extras` the JSON
-    files beside it.
+    file; with `flat_text` older configs do without it. `storage` says how files lay tensors out. `unread` are
+    checkpoint names of tensors that releases may hold and nothing reads. `quantized` lists the parameter groups that
+    packed releases of the family pack. `tiny` overrides config keys (dotted paths) to shrink a config of the family
+    to a test size with every feature left on, `tiny_extras` the JSON files beside it.
     """
 
     name: str
@@ -85,10 +86,12 @@ class Family:
     tie_key: str = "tie_word_embeddings"
     tie_default: bool = False
     text_section: str | None = None
+    flat_text: bool = False
     read_residual: Callable[[ConfigReader], Residual] = plain_residual
     read_ends: Callable[[ConfigReader], ModelEnds] = plain_ends
     read_vision: Callable[[ConfigReader], VisionSpec | None] = no_vision
     read_mtp: Callable[[ConfigReader], MultiTokenPrediction | None] = no_mtp
+    unread: tuple[str, ...] = ()
     quantized: tuple[str, ...] = ()
     storage: Storage = field(default_factory=Storage)
     inert: tuple[str, ...] = ()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from day0.profile.families.deepseek import DEEPSEEKS
+from day0.profile.families.deepseek_v4 import DEEPSEEK_V4
 from day0.profile.families.family import Family
 from day0.profile.families.grouped_query import LLAMA, MIXTRAL, QWEN3, QWEN3_MOE
 from day0.profile.families.kimi import KIMI_K3
@@ -15,6 +17,8 @@ FAMILIES: Mapping[str, Family] = {
     for family in (
         *(LLAMA, QWEN3, MIXTRAL, QWEN3_MOE, KIMI_K3),
         *QWEN_HYBRIDS,
+        *DEEPSEEKS,
+        DEEPSEEK_V4,
         *MAMBA_HYBRIDS,
     )
 }
@@ -22,11 +26,11 @@ FAMILIES: Mapping[str, Family] = {
 
 def find_family(model_type: str, architectures: tuple[str, ...]) -> Family | None:
     """The family of a config: by `model_type`, else (where that is absent) by the first known architecture."""
-    for family in FAMILIES.values():
-        if model_type in family.model_types:
+    named = [family for family in FAMILIES.values() if model_type in family.model_types]
+    if len(named) == 1:
+        return named[0]
+    # A word that several families share leaves the choice to the architectures, as no word at all does.
+    for family in named or (() if model_type else FAMILIES.values()):
+        if set(architectures) & set(family.architectures):
             return family
-    if not model_type:
-        for family in FAMILIES.values():
-            if set(architectures) & set(family.architectures):
-                return family
     return None
