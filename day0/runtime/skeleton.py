@@ -6,6 +6,7 @@ import copy
 import math
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -133,24 +134,20 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def _write_shards(folder: Path, specs: tuple[TensorSpec, ...], seed: int, shards: int) -> None:
+    """Write all tensors in order, in as many files as asked for where there are tensors enough."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {name: _random(spec, generator) for spec in specs for name in spec.names()}
-    total = sum(tensor.nbytes for tensor in tensors.values())
-    weight_map: dict[str, str] = {}
-    shard: dict[str, torch.Tensor] = {}
-    number = filled = 0
+    total, filled = sum(tensor.nbytes for tensor in tensors.values()), 0
+    parts: dict[int, dict[str, torch.Tensor]] = defaultdict(dict)
     for name, tensor in tensors.items():
-        shard[name] = tensor
+        parts[filled * shards // total][name] = tensor  # the file that the tensor's first byte falls into
         filled += tensor.nbytes
-        # A shard is closed once its share of the bytes is reached; the last one takes what remains.
-        if filled * shards >= total * (number + 1) or name == next(reversed(tensors)):
-            number += 1
-            file_name = f"model-{number:05d}-of-{shards:06d}.safetensors"
-            save_file(shard, folder / file_name, metadata={"format": "pt"})
-            (folder / file_name).chmod(0o644)
-            weight_map |= dict.fromkeys(shard, file_name)
-            shard = {}
-    assert number == shards or not shard
+    weight_map: dict[str, str] = {}
+    for number, part in enumerate(parts.values(), start=1):
+        file_name = f"model-{number:05d}-of-{len(parts):06d}.safetensors"
+        save_file(part, folder / file_name, metadata={"format": "pt"})
+        (folder / file_name).chmod(0o644)
+        weight_map |= dict.fromkeys(part, file_name)
     _write_json(folder / _INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
 
 
