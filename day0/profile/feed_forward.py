@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-Activation = Literal["silu", "gelu", "gelu_tanh", "situ", "swiglu_oai", "relu2"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "situ", "swiglu_oai", "silu_clamped", "relu2"]
 Scoring = Literal["softmax", "sigmoid", "sqrtsoftplus", "sparsemixer"]
 """Of the router's logits. "sqrtsoftplus" is sqrt(log(1 + exp(x))) (DeepSeek-V4). "sparsemixer" is softmax over the
 logits near enough to the largest, one choice at a time (SparseMixer-v2, Phi-3.5-MoE)."""
@@ -16,7 +16,7 @@ class ActivationSpec:
     """The gate of a gated linear unit. SiTU bounds both branches: `beta` the gate's, `linear_beta` the other's.
 
     "swiglu_oai" (gpt-oss) is g sigmoid(alpha g) (u + 1). Where `limit` is a number g and u are clamped at it before
-    anything else, u from below too.
+    anything else, u from below too. "silu_clamped" clamps silu(g) instead of g (Ling 3).
     """
 
     name: Activation

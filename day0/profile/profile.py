@@ -36,18 +36,21 @@ from day0.profile.mixers_sparse import (
 from day0.profile.positions import RopeLayout, RopeSpec
 from day0.profile.quantization import QuantizationSpec
 from day0.profile.residuals import (
+    AffineResidual,
     AttentionResidual,
     GatedResidual,
     ParallelResidual,
     PlainResidual,
     Residual,
     ScaledResidual,
+    WeighedResidual,
 )
 from day0.profile.vision import VisionSpec
 
 __all__ = [
     "Activation",
     "ActivationSpec",
+    "AffineResidual",
     "ArchitectureProfile",
     "AttentionResidual",
     "CachePlane",
@@ -87,6 +90,7 @@ __all__ = [
     "SparseMixer",
     "StateShape",
     "VisionSpec",
+    "WeighedResidual",
 ]
 
 

@@ -138,6 +138,7 @@ def read_bailing_experts(reader: ConfigReader, index: int) -> FeedForward:
     activation = read_activation(reader)
     dense_width = reader.integer("intermediate_size")
     width = reader.integer("moe_intermediate_size")
+    routed, shared_ones = (_clamped(reader, index, key, activation) for key in _LIMIT_KEYS)
     if index < reader.integer("first_k_dense_replace", 0, minimum=0):
         return DenseFeedForward(dense_width, activation)
     # Each size has two names: the publisher's, and those under which transformers saves it.
@@ -161,6 +162,24 @@ def read_bailing_experts(reader: ConfigReader, index: int) -> FeedForward:
     return RoutedExperts(
         router=checked_router(reader, router, top_k_key),
         width=width,
-        activation=activation,
+        activation=routed,
         shared_width=shared * reader.integer("moe_shared_expert_intermediate_size", width),
+        shared_activation=shared_ones if shared_ones != routed else None,
     )
+
+
+_LIMIT_KEYS = ("expert_swiglu_limit_list", "share_expert_swiglu_limit_list")
+"""Ling 3 was trained with clamps in its last layers, which the publisher's own modelling code does not read."""
+
+
+def _clamped(reader: ConfigReader, index: int, key: str, plain: ActivationSpec) -> ActivationSpec:
+    """The activation with the limit that the list under `key` has for this layer; 0 or null is no limit."""
+    if not reader.has(key):
+        return plain
+    limits = reader.values[key]
+    if not isinstance(limits, list) or len(limits) <= index:
+        raise InputError(f"has no entry for layer {index}", where=reader.where(key))
+    limit = limits[index] or 0
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or limit < 0:
+        raise InputError(f"must be a limit, got {limit!r}", where=f"{reader.where(key)}[{index}]")
+    return ActivationSpec("silu_clamped", limit=float(limit)) if limit else plain

@@ -51,4 +51,35 @@ class ParallelResidual:
     branch_scale: float = 1.0
 
 
-Residual = PlainResidual | AttentionResidual | ScaledResidual | GatedResidual | ParallelResidual | HyperConnections
+@dataclass(frozen=True, slots=True)
+class WeighedResidual:
+    """skip x + branch f(norm(x)) with fixed factors per branch; with `normed`, norm(x) in x's place (MiniMax-01)."""
+
+    kind: ClassVar[str] = "weighed"
+    mixer_skip: float
+    mixer_branch: float
+    ffn_skip: float
+    ffn_branch: float
+    normed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AffineResidual:
+    """a (x + b) + c (f(norm(x)) + d) with learnt vectors, a set for each branch, in float32 (ZAYA).
+
+    The embeddings are shifted and scaled the same way before the first layer.
+    """
+
+    kind: ClassVar[str] = "affine"
+
+
+Residual = (
+    PlainResidual
+    | AttentionResidual
+    | ScaledResidual
+    | GatedResidual
+    | ParallelResidual
+    | HyperConnections
+    | WeighedResidual
+    | AffineResidual
+)
