@@ -16,8 +16,8 @@ class IndexerSpec:
 
     Entry s scores sum_h w_h relu(q_h . k_s) for token t, with `num_heads` small queries from the query latent, one
     key per entry and weights w from the hidden state. `rope` turns the first channels, or the last where `rope_last`.
-    `pool` tokens share one key, a learnt weighted mean of theirs (GLM-5-Next); a pool counts `pool` times in `top_k`.
-    The key's norm is a layer norm with bias.
+    `pool` tokens share one key, a learnt weighted mean of theirs (GLM-5-Next); a pool counts `pool` times in `top_k`,
+    and with `pool_tail` the tokens of the unfinished one are always read. The key's norm is a layer norm with bias.
     """
 
     num_heads: int
@@ -27,6 +27,7 @@ class IndexerSpec:
     norm_eps: float = 1e-6
     rope_last: bool = False
     pool: int = 1
+    pool_tail: bool = False
 
     def cache_plane(self) -> CachePlane:
         """The keys; those of an unfinished pool, fewer than `pool` tokens, are not counted."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from day0.errors import InputError
 from day0.profile.config_reader import ConfigReader
 from day0.profile.profile import IndexerSpec, LatentAttention, SparseLatentAttention
 from day0.profile.read_latent import LatentDefaults, read_latent
+from day0.profile.read_layer_kinds import known_kind
 
 _MODES: Mapping[str, bool] = {"full": True, "shared": False}
 
@@ -24,27 +25,41 @@ class IndexDefaults:
     """What a family's indexer is beyond its config's sizes.
 
     `interleaved` is the rotary layout where `indexer_rope_interleave` does not say, and `rope_last` turns the last
-    channels instead of the first. `norm_eps` None takes the model's epsilon. `pool_key` names the key that pools keys.
-    `runs` says whether a layer has an indexer.
+    channels instead of the first. `norm_eps` None takes the model's epsilon. `pool` None means that the family pools
+    no keys and has no key for it. `runs` says whether a layer has an indexer.
     """
 
     interleaved: bool = False
     rope_last: bool = False
     norm_eps: float | None = 1e-6
-    pool_key: str | None = None
-    pool_default: int = 1
+    pool: int | None = None
     runs: Callable[[ConfigReader, int], bool] = every_layer
 
 
-def read_sparse_latent(
+def read_sparse_everywhere(
     reader: ConfigReader, index: int, *, latent: LatentDefaults, defaults: IndexDefaults
 ) -> SparseLatentAttention:
-    """Latent attention over chosen tokens. Raises InputError where a layer reuses a choice nobody made before it."""
+    """The same in every layer; a list of layer types, if there is one, says nothing else."""
+    if reader.has("layer_types"):
+        for word in reader.words("layer_types"):
+            known_kind(reader, "layer_types", word, {"indexed_attention": True})
+    return read_sparse_latent(reader, index, latent=latent, defaults=defaults, earlier=range(index))
+
+
+def read_sparse_latent(
+    reader: ConfigReader, index: int, *, latent: LatentDefaults, defaults: IndexDefaults, earlier: Iterable[int]
+) -> SparseLatentAttention:
+    """Latent attention over chosen tokens; `earlier` are the layers of this kind before it.
+
+    Raises InputError where a layer reuses a choice that nobody made before it.
+    """
     attention = read_latent(reader, replace(latent, needs_query_latent=True))
     indexer = read_indexer(reader, attention, defaults)
     if not defaults.runs(reader, index):
-        if not any(defaults.runs(reader, earlier) for earlier in range(index)):
-            raise InputError(f"layer {index} reuses a choice of tokens, and no layer before it makes one")
+        if not any(defaults.runs(reader, layer) for layer in earlier):
+            raise InputError(
+                f"layer {index} reuses a choice of tokens, and no layer before it makes one", where=reader.file_name
+            )
         return SparseLatentAttention(attention, indexer.top_k, None)
     return SparseLatentAttention(attention, indexer.top_k, indexer)
 
@@ -67,7 +82,8 @@ def read_indexer(reader: ConfigReader, attention: LatentAttention, defaults: Ind
         rope=rope,
         norm_eps=attention.latent_norm_eps if eps is None else eps,
         rope_last=defaults.rope_last,
-        pool=reader.integer(defaults.pool_key, defaults.pool_default) if defaults.pool_key else 1,
+        pool=1 if defaults.pool is None else reader.integer("index_kpool", defaults.pool),
+        pool_tail=defaults.pool is not None and reader.flag("index_kpool_always_select_tail", True),
     )
     if spec.top_k % spec.pool:
         raise InputError(

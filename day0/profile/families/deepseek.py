@@ -12,7 +12,7 @@ from day0.profile.profile import LatentAttention
 from day0.profile.read_latent import LatentDefaults, read_latent
 from day0.profile.read_mtp import NextLayers
 from day0.profile.read_shared_experts import ExpertDefaults, read_shared_experts
-from day0.profile.read_sparse import IndexDefaults, read_sparse_latent
+from day0.profile.read_sparse import IndexDefaults, read_sparse_everywhere
 
 DERIVED = ("head_dim", "qk_head_dim")
 """Written by transformers 5 beside the sizes it makes them of (the rotated slice; both slices) and never read back."""
@@ -33,7 +33,7 @@ _V3_EXPERTS = partial(
     read_shared_experts,
     defaults=ExpertDefaults(first_dense=3, groups=8, topk_groups=4, scaling=2.5),
 )
-_V32_MIXER = partial(read_sparse_latent, latent=LatentDefaults(), defaults=IndexDefaults())
+_V32_MIXER = partial(read_sparse_everywhere, latent=LatentDefaults(), defaults=IndexDefaults())
 
 DEEPSEEK_V2 = Family(
     name="deepseek_v2",
@@ -45,6 +45,7 @@ DEEPSEEK_V2 = Family(
         defaults=ExpertDefaults(scoring="softmax", method="greedy", renormalize=False, shared=2),
     ),
     names=LATENT_NAMES,
+    # No MLP has biases.
     inert=(*DERIVED, *TRAINED_WITH, "mlp_bias"),
 )
 
@@ -69,8 +70,8 @@ DEEPSEEK_V32 = Family(
     read_mtp=NextLayers(_V32_MIXER, _V3_EXPERTS),
     names=with_predictors(LATENT_NAMES),
     unread=PREDICTOR_COPIES,
-    # Every layer has an indexer; the list of layer types only picks a cache class in transformers.
-    inert=(*DERIVED, *TRAINED_WITH, "layer_types", "mlp_bias"),
+    # No MLP has biases.
+    inert=(*DERIVED, *TRAINED_WITH, "mlp_bias"),
 )
 
 

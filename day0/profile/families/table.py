@@ -9,8 +9,13 @@ from day0.profile.families.deepseek_v4 import DEEPSEEK_V4
 from day0.profile.families.family import Family
 from day0.profile.families.grouped_query import LLAMA, MIXTRAL, QWEN3, QWEN3_MOE
 from day0.profile.families.kimi import KIMI_K3
+from day0.profile.families.latent import LATENT_DECODERS
+from day0.profile.families.lfm2 import LFM2S
+from day0.profile.families.lightning import LIGHTNINGS
 from day0.profile.families.mamba_hybrid import MAMBA_HYBRIDS
+from day0.profile.families.mixed_latent import MIXED_LATENT_DECODERS
 from day0.profile.families.qwen_hybrid import QWEN_HYBRIDS
+from day0.profile.families.sparse import SPARSE_DECODERS
 
 FAMILIES: Mapping[str, Family] = {
     family.name: family
@@ -19,7 +24,12 @@ FAMILIES: Mapping[str, Family] = {
         *QWEN_HYBRIDS,
         *DEEPSEEKS,
         DEEPSEEK_V4,
+        *LATENT_DECODERS,
+        *SPARSE_DECODERS,
+        *MIXED_LATENT_DECODERS,
         *MAMBA_HYBRIDS,
+        *LIGHTNINGS,
+        *LFM2S,
     )
 }
 
