@@ -35,7 +35,7 @@ def read_profile(files: ModelFiles) -> ArchitectureProfile:
 def _read_family(
     family: Family, top: ConfigReader, files: ModelFiles, model_type: str, architectures: tuple[str, ...]
 ) -> ArchitectureProfile:
-    text = top.required_section(family.text_section) if family.text_section else top
+    text = _text_section(family, top)
     for reader in {id(top): top, id(text): text}.values():
         reader.ignore(*INERT_KEYS, *family.inert)
     residual = family.read_residual(text)
@@ -69,6 +69,12 @@ def _read_family(
     )
 
 
+def _text_section(family: Family, top: ConfigReader) -> ConfigReader:
+    if family.text_section is None or (family.flat_text and not top.has(family.text_section)):
+        return top
+    return top.required_section(family.text_section)
+
+
 def _read_layer(family: Family, text: ConfigReader, index: int, residual: Residual) -> LayerSpec:
     """One layer; a branch that is not there has no norms."""
     mixer, feed_forward = family.read_mixer(text, index), family.read_feed_forward(text, index)
@@ -83,8 +89,8 @@ def _read_layer(family: Family, text: ConfigReader, index: int, residual: Residu
 
 def _read_tie(family: Family, top: ConfigReader, text: ConfigReader) -> bool:
     """Whether input and output tables are one; the whole model's word counts before its decoder's."""
-    found = [reader.flag(family.tie_key) for reader in (top, text) if reader.has(family.tie_key)]
-    return found[0] if found else text.flag(family.tie_key, family.tie_default)
+    found = [reader.flag(key) for reader in (top, text) for key in family.tie_keys if reader.has(key)]
+    return found[0] if found else text.flag(family.tie_keys[-1], family.tie_default)
 
 
 def _read_dtype(top: ConfigReader, text: ConfigReader) -> str:

@@ -16,7 +16,8 @@ class Storage:
     `joined` names tensors that hold several of ours one after another along their output axis, by the path without
     the leaf ("ffn.experts.gate_up": the paths of gate and up). With `stacked_experts` all experts of a layer are one
     tensor, expert first; with `input_first` such matrices are [expert, in, out]. `packed_blocks` splits the rows of
-    packed bytes into blocks of so many. `unit_axis` lists paths that are stored with a first axis of 1.
+    packed bytes into blocks of so many. `unit_axis` lists paths that are stored with a first axis of 1, `float32` those
+    that are float32 whatever the model's dtype.
     """
 
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -24,6 +25,7 @@ class Storage:
     input_first: bool = False
     packed_blocks: int | None = None
     unit_axis: tuple[str, ...] = ()
+    float32: tuple[str, ...] = ()
 
 
 def as_stored(drafts: Iterable[Draft], storage: Storage) -> Iterator[Draft]:
@@ -33,6 +35,8 @@ def as_stored(drafts: Iterable[Draft], storage: Storage) -> Iterator[Draft]:
             yield _stack(draft, storage)
         elif draft.path in storage.unit_axis:
             yield replace(draft, shape=(1, *draft.shape))
+        elif draft.path in storage.float32:
+            yield replace(draft, dtype="F32", keep_float32=True)
         else:
             yield draft
 

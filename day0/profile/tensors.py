@@ -56,7 +56,7 @@ def _named(
     prefix: str = "layers.{l}.",
 ) -> TensorSpec:
     template = draft.path if layer is None else prefix + draft.path
-    name = names[template]
+    name = names.get(_of_kind(template, profile, layer)) or names[template]
     if layer is not None:
         name = name.replace("{l}", str(layer))
     return TensorSpec(
@@ -74,6 +74,12 @@ def _named(
         zero_tail=draft.zero_tail,
         stacked=draft.stacked,
     )
+
+
+def _of_kind(template: str, profile: ArchitectureProfile, layer: int | None) -> str:
+    """The key of a name that holds only in layers of one kind of mixer: path@kind."""
+    inside = layer is not None and template.startswith("layers.")
+    return f"{template}@{profile.layers[layer].mixer.kind}" if layer is not None and inside else template
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,15 +58,16 @@ def count_layers(reader: ConfigReader) -> int:
 class Family:
     """One family of models, as a table.
 
-    `names` maps our parameter paths to checkpoint names; "{l}" stands for the layer, "{expert}" for the expert.
+    `names` maps our parameter paths to checkpoint names; "{l}" stands for the layer, "{expert}" for the expert. A key
+    "path@kind" names the tensor in the decoder's layers of that kind of mixer only.
     `native` says that the reference runtime has every part that the family's configs can ask for. `norms` are those
     of `LayerSpec.norms`, less those of a branch that a layer does not have; `finish_layer` gives a layer what else
-    sets it apart. `norm_eps_key`, `max_position_key` and `tie_key` are the family's words where they are not the
-    usual ones. `text_section` is the config section that describes the decoder, None where it is the whole
-    file; with `flat_text` older configs do without it. `storage` says how files lay tensors out. `unread` are
-    checkpoint names of tensors that releases may hold and nothing reads. `quantized` lists the parameter groups that
-    packed releases of the family pack. `tiny` overrides config keys (dotted paths) to shrink a config of the family
-    to a test size with every feature left on, `tiny_extras` the JSON files beside it.
+    sets it apart. `norm_eps_key`, `max_position_key` and `tie_keys` (the first that is there counts) are the family's
+    words where they are not the usual ones. `text_section` is the config section that describes the decoder, None
+    where it is the whole file; with `flat_text` older configs do without it. `storage` says how files lay tensors
+    out. `unread` are checkpoint names of tensors that releases may hold and nothing reads. `quantized` lists the
+    parameter groups that packed releases of the family pack. `tiny` overrides config keys (dotted paths) to shrink a
+    config of the family to a test size with every feature left on, `tiny_extras` the JSON files beside it.
     """
 
     name: str
@@ -83,7 +84,7 @@ class Family:
     norm_eps_key: str = "rms_norm_eps"
     norm_eps_default: float = 1e-6
     max_position_key: str = "max_position_embeddings"
-    tie_key: str = "tie_word_embeddings"
+    tie_keys: tuple[str, ...] = ("tie_word_embeddings",)
     tie_default: bool = False
     text_section: str | None = None
     flat_text: bool = False
