@@ -52,7 +52,9 @@ RUNTIME_MAY_IMPORT: dict[str, set[str]] = {
     "experts": STORES,
     "engine": ENGINE_PARTS,
     "upstream": ENGINE_PARTS,
-    "skeleton": {"skeleton_tokenizer", "quant"},
+    "skeleton": {"skeleton_folder", "skeleton_tokenizer", "quant"},
+    "skeleton_full": {"skeleton_folder", "skeleton_tokenizer"},
+    "skeleton_folder": set(),
     "skeleton_tokenizer": set(),
     "server": {"engine", "batch", "tokenizer", "vision.preprocess"},
 }

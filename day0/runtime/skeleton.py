@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
-import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 from safetensors.torch import save_file
 
@@ -22,13 +19,12 @@ from day0.profile.profile import ArchitectureProfile
 from day0.profile.read import read_profile
 from day0.profile.tensors import TensorSpec, expected_tensors
 from day0.runtime.quant.mxfp4 import E2M1
+from day0.runtime.skeleton_folder import MARKER, skeleton_folder, write_json
 from day0.runtime.skeleton_tokenizer import SPECIAL_TOKENS, VOCABULARY, write_tokenizer
 from day0.source.model_files import ModelFiles
+from day0.source.shards import INDEX_NAME, shard_names
 
 _DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
-_INDEX = "model.safetensors.index.json"
-MARKER = "day0_skeleton.json"
-"""Says that a folder was written here, and from what; only such a folder is ever replaced."""
 
 
 def write_tiny(
@@ -41,42 +37,20 @@ def write_tiny(
     """
     config = tiny_config(files)
     profile = read_profile(_as_config(files, config))
-    _check_target(out, force)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside its place and renamed: what is there stays whole until the new one is.
-    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-    try:
-        _write_folder(partial, files, config, profile, seed, shards)
-        if out.exists():
-            shutil.rmtree(out)
-        partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with skeleton_folder(out, force=force) as folder:
+        _write_folder(folder, files, config, profile, seed, shards)
     return profile
-
-
-def _check_target(out: Path, force: bool) -> None:
-    """Raise InputError unless `out` is new, empty, or a skeleton that may be replaced."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
-    if not (out / MARKER).is_file():
-        raise InputError("is there already and is no skeleton", where=str(out), hint="choose another folder")
-    if not force:
-        raise InputError(
-            "holds a skeleton already", where=str(out), hint="choose another folder, or --force to replace"
-        )
 
 
 def _write_folder(
     folder: Path, files: ModelFiles, config: dict[str, Any], profile: ArchitectureProfile, seed: int, shards: int
 ) -> None:
-    folder.chmod(0o755)  # mkdtemp keeps others out
-    _write_json(folder / MARKER, {"made_from": files.id, "scale": "tiny", "seed": seed})
-    _write_json(folder / "config.json", config)
+    write_json(folder / MARKER, {"made_from": files.id, "scale": "tiny", "seed": seed})
+    write_json(folder / "config.json", config)
     generation = {"eos_token_id": list(profile.eos_token_ids), "bos_token_id": profile.bos_token_id}
-    _write_json(folder / "generation_config.json", generation)
+    write_json(folder / "generation_config.json", generation)
     for name, content in _tiny_extras(files).items():
-        _write_json(folder / name, content)
+        write_json(folder / name, content)
     write_tokenizer(folder, profile)
     _write_shards(folder, expected_tensors(profile), seed, shards)
 
@@ -129,10 +103,6 @@ def _as_config(files: ModelFiles, config: dict[str, Any]) -> ModelFiles:
     return ModelFiles(files.id, None, "config", None, config, "config.json", None, (), (), {})
 
 
-def _write_json(path: Path, value: Any) -> None:
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2))
-
-
 def _write_shards(folder: Path, specs: tuple[TensorSpec, ...], seed: int, shards: int) -> None:
     """Write all tensors in order, in as many files as asked for where there are tensors enough."""
     generator = torch.Generator().manual_seed(seed)
@@ -143,12 +113,11 @@ def _write_shards(folder: Path, specs: tuple[TensorSpec, ...], seed: int, shards
         parts[filled * shards // total][name] = tensor  # the file that the tensor's first byte falls into
         filled += tensor.nbytes
     weight_map: dict[str, str] = {}
-    for number, part in enumerate(parts.values(), start=1):
-        file_name = f"model-{number:05d}-of-{len(parts):06d}.safetensors"
+    for file_name, part in zip(shard_names(len(parts)), parts.values(), strict=True):
         save_file(part, folder / file_name, metadata={"format": "pt"})
         (folder / file_name).chmod(0o644)
         weight_map |= dict.fromkeys(part, file_name)
-    _write_json(folder / _INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+    write_json(folder / INDEX_NAME, {"metadata": {"total_size": total}, "weight_map": weight_map})
 
 
 def _random(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,8 +20,9 @@ SPECIAL_TOKENS: Mapping[str, int] = {
     "close": 260,
     "media_placeholder_token_id": 261,
 }
-"""Ids of the control tokens; the 256 before them are the bytes."""
+"""Ids of the control tokens of a tiny skeleton; the 256 before them are the bytes."""
 
+NUM_BYTES = 256
 VOCABULARY = 320
 """Entries of the embedding table: padded past the tokenizer's own, as released models do."""
 
@@ -41,14 +43,36 @@ CHAT_TEMPLATE = (
 )
 
 
-def write_tokenizer(folder: Path, profile: ArchitectureProfile) -> None:
+def released_ids(profile: ArchitectureProfile) -> dict[str, int]:
+    """Ids of the control tokens as the profile has them, and of the others the first that are free after the bytes."""
+    known = {
+        "bos_token_id": profile.bos_token_id,
+        "eos_token_id": next(iter(profile.eos_token_ids), None),
+        "media_placeholder_token_id": profile.vision.placeholder_token_id if profile.vision else None,
+    }
+    ids: dict[str, int] = {}
+    for key, token in known.items():
+        if token is not None and token not in ids.values():
+            ids[key] = token
+    for key in SPECIAL_TOKENS:
+        if key not in ids:
+            ids[key] = next(token for token in itertools.count(NUM_BYTES) if token not in ids.values())
+    return ids
+
+
+def write_tokenizer(
+    folder: Path, profile: ArchitectureProfile, special_tokens: Mapping[str, int] = SPECIAL_TOKENS
+) -> None:
     """Write tokenizer.json and tokenizer_config.json for a skeleton of this profile."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(BPE(vocab={symbol: index for index, symbol in enumerate(alphabet)}, merges=[]))
+    taken = set(special_tokens.values())
+    free = (token for token in itertools.count() if token not in taken)
+    vocabulary = dict(zip(sorted(pre_tokenizers.ByteLevel.alphabet()), free, strict=False))
+    vocabulary |= {_TEXT[key]: token for key, token in special_tokens.items()}
+    tokenizer = Tokenizer(BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(list(_TEXT.values()))
-    assert {key: tokenizer.token_to_id(text) for key, text in _TEXT.items()} == dict(SPECIAL_TOKENS)
+    assert {key: tokenizer.token_to_id(_TEXT[key]) for key in special_tokens} == dict(special_tokens)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -41,9 +41,9 @@ class ModelFiles:
     """A model as published.
 
     `tensors` is None where the source has no weights to look at (a bare config, a recipe) and maps checkpoint
-    names to headers otherwise. `folder` is where files lie on this machine, None for a recipe. `extras` holds
-    the parsed small JSON files beside the config (generation_config.json, tokenizer_config.json,
-    preprocessor_config.json, hf_quant_config.json) by file name.
+    names to headers otherwise. `shards` are the weight files; a recipe may know their names. `folder` is where files
+    lie on this machine, None for a recipe. `extras` holds the parsed small JSON files beside the config
+    (generation_config.json, tokenizer_config.json, preprocessor_config.json, hf_quant_config.json) by file name.
     """
 
     id: str

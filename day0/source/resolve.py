@@ -11,10 +11,12 @@ from day0.errors import InputError
 from day0.source.data_files import data_path, list_data, load_yaml
 from day0.source.folder import read_config_file, read_folder
 from day0.source.model_files import ModelFiles
+from day0.source.shards import shard_names
 
 _RECIPE_PREFIX = "recipe:"
 _RECIPE_FOLDER = "recipes/models"
-_RECIPE_KEYS = ("name", "title", "config", "extras", "sources", "notes", "launch")
+_RECIPE_KEYS = ("name", "title", "config", "extras", "shards", "sources", "notes", "launch")
+_MAX_SHARDS = 99_999
 _HUB_ID = re.compile(r"(?P<id>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 _FORMS = "a model folder, a config.json, a hub id (org/name or org/name@revision), or recipe:NAME"
 
@@ -79,7 +81,7 @@ def read_recipe(name: str) -> ModelFiles:
         config=recipe["config"],
         config_name=f"{_RECIPE_FOLDER}/{name}.yaml",
         tensors=None,
-        shards=(),
+        shards=shard_names(recipe.get("shards", 0)),
         file_names=(),
         extras=recipe.get("extras", {}),
     )
@@ -97,4 +99,7 @@ def _checked_recipe(recipe: object, path: Path) -> dict[str, Any]:
     extras = recipe.get("extras", {})
     if not isinstance(extras, dict) or any(not isinstance(content, dict) for content in extras.values()):
         raise InputError("`extras` must map file names to the mappings they hold", where=str(path))
+    shards = recipe.get("shards", 1)
+    if isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= _MAX_SHARDS:
+        raise InputError(f"`shards` must be a number from 1 to {_MAX_SHARDS:,}", where=str(path))
     return recipe

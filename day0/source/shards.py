@@ -15,6 +15,7 @@ from day0.source.safetensors_header import ShardHeader
 
 INDEX_NAME = "model.safetensors.index.json"
 SUFFIX = ".safetensors"
+SINGLE_NAME = f"model{SUFFIX}"
 
 HeaderReader = Callable[[Sequence[str]], Mapping[str, ShardHeader]]
 """Reads the headers of the named shards; how (disk, ranged reads) is the caller's business."""
@@ -45,6 +46,11 @@ class Checkpoint:
     tensors: Mapping[str, TensorHeader] | None
     shards: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+
+def shard_names(count: int) -> tuple[str, ...]:
+    """The names of `count` shards as releases usually spell them."""
+    return tuple(f"model-{number:05d}-of-{count:06d}{SUFFIX}" for number in range(1, count + 1))
 
 
 def parse_index(data: bytes, *, where: str) -> ShardIndex:
@@ -158,8 +164,8 @@ def _assigned_but_absent(index: ShardIndex, headers: Mapping[str, ShardHeader], 
 
 def _choose_without_index(stored: Sequence[str], where: str) -> tuple[list[str], list[Finding]]:
     """The shards of a folder that has no index: model.safetensors, or one complete split, or every file."""
-    if f"model{SUFFIX}" in stored:
-        chosen = [f"model{SUFFIX}"]
+    if SINGLE_NAME in stored:
+        chosen = [SINGLE_NAME]
     else:
         chosen = _only_split(stored, where)
     findings = []
