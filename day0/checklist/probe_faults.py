@@ -207,6 +207,7 @@ FAULTS: Mapping[str, Fault] = {
     "startup.chat_template": Fault("the template leaves out the message", deaf_template),
     "startup.health": Fault("the server is dead", dead_server),
     "text.greedy": Fault("the same answer to everything", altered(frozen_answer)),
+    "text.expected": Fault("the same answer to everything", altered(frozen_answer)),
     "text.streamed": Fault("the stream loses its end", altered(lost_piece)),
     "text.finish": Fault("answers give the wrong reason to end", altered(other_reason)),
     "text.seeded": Fault("seeds are not used", unseeded),

@@ -5,19 +5,19 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from PIL import Image
 
 from day0.checklist.checklist import Measured, NotChecked, Outcome, Where
-from day0.checklist.probe_paths import PathErrors, engine_of, path_tolerance
+from day0.checklist.probe_paths import PathErrors, engine_of, forward_outputs, rounding_noise
 from day0.checklist.prompts import random_ids
 from day0.checklist.target import CheckContext
 from day0.errors import InputError
-from day0.numerics.compare import compare_traces
 from day0.numerics.metrics import difference
+from day0.numerics.noise import NoiseFloor, noise_floor
 from day0.profile.profile import VisionSpec
 from day0.runtime.batch import ImageSpan
 from day0.runtime.engine.engine import Engine
@@ -98,11 +98,17 @@ def batch(context: CheckContext) -> Outcome:
         return sight
     images = [sight.image(index, *shape) for index, shape in enumerate(SHAPES[:5])]
     together = sight.tower.encode_images(images)
-    errors = PathErrors(path_tolerance(sight.engine))
+    errors = PathErrors(NoiseFloor({}, 0.0))
     for index, (image, among) in enumerate(zip(images, together, strict=True)):
         name = f"vision.image{index}"
-        alone = {name: sight.tower.encode_images([image])[0]}
-        errors.add(f"image {index}", compare_traces({name: among}, alone, errors.tolerance))
+        errors.noise = noise_floor(
+            lambda moved, image=image, name=name: {  # type: ignore[misc]
+                name: sight.tower.encode_images([replace(image, pixel_values=moved)])[0]
+            },
+            image.pixel_values,
+            torch.finfo(among.dtype).eps,
+        )
+        errors.compare(f"image {index}", {name: among}, {name: sight.tower.encode_images([image])[0]})
     return errors.measured(context.profile, "the tower's attention reaches over the edge of an image")
 
 
@@ -147,11 +153,10 @@ def chunked(context: CheckContext, *, chunks: list[int] | None = None) -> Outcom
     images = [sight.image(index) for index in range(2)]
     places = _prompt_with(context, sight, images)
     spans: tuple[ImageSpan, ...] = image_spans(places, sight.tower.encode_images(images))
-    whole = sight.engine.forward(places.token_ids, images=spans)
-    errors = PathErrors(path_tolerance(sight.engine))
+    whole = forward_outputs(sight.engine, places.token_ids, images=spans)
+    errors = PathErrors(rounding_noise(sight.engine, places.token_ids, forward_outputs, spans))
     for chunk in chunks or [1, 3, 7]:
-        found = {"logits": sight.engine.forward(places.token_ids, images=spans, chunk=chunk)}
-        errors.add(f"chunks of {chunk}", compare_traces(found, {"logits": whole}, errors.tolerance))
+        errors.compare(f"chunks of {chunk}", forward_outputs(sight.engine, places.token_ids, chunk, spans), whole)
     return errors.measured(context.profile, "a chunk takes the wrong part of an image", length=len(places.token_ids))
 
 

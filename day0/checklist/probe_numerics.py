@@ -14,16 +14,16 @@ from day0.checklist.probe_paths import (
     engine_of,
     first_difference,
     forward_outputs,
-    path_tolerance,
+    logit_allowance,
+    rounding_noise,
+    traced_outputs,
 )
 from day0.checklist.prompts import prompt_ids, sentence_ids
-from day0.checklist.target import Ask, CheckContext
-from day0.numerics.compare import compare_traces
+from day0.checklist.target import Answer, Ask, CheckContext
 from day0.numerics.metrics import greedy_margin, kl_divergence, top_k_agreement
 from day0.numerics.trace_file import StoredTrace, read_trace
 from day0.numerics.upstream import knows, load_upstream, trace_upstream
 from day0.profile.parameters import count_parameters
-from day0.runtime.trace import Trace
 
 
 def cached(context: CheckContext, *, length: int = 40) -> Outcome:
@@ -42,11 +42,10 @@ def _chunk_errors(context: CheckContext, length: int, chunks: list[int], hint: s
     engine = engine_of(context)
     ids = prompt_ids(context, 3, min(length, engine.max_model_len))
     whole = forward_outputs(engine, ids)
-    errors = PathErrors(path_tolerance(engine))
+    errors = PathErrors(rounding_noise(engine, ids, forward_outputs))
     used = [chunk for chunk in chunks if 0 < chunk < len(ids)]
     for chunk in used:
-        found = compare_traces(forward_outputs(engine, ids, chunk), whole, errors.tolerance)
-        errors.add(f"chunks of {chunk}", found)
+        errors.compare(f"chunks of {chunk}", forward_outputs(engine, ids, chunk), whole)
     return errors.measured(context.profile, hint, length=len(ids), chunks=used)
 
 
@@ -58,10 +57,10 @@ def causal(context: CheckContext, *, lengths: list[int] | None = None) -> Outcom
     sizes = [size for size in sizes if 0 < size < engine.max_model_len]
     ids = prompt_ids(context, 4, sizes[-1] + 1)
     whole = forward_outputs(engine, ids)
-    errors = PathErrors(path_tolerance(engine))
+    errors = PathErrors(rounding_noise(engine, ids, forward_outputs))
     for size in sizes:
         prefix = {name: tensor[:size] for name, tensor in whole.items()}
-        errors.add(f"length {size}", compare_traces(forward_outputs(engine, ids[:size]), prefix, errors.tolerance))
+        errors.compare(f"length {size}", forward_outputs(engine, ids[:size]), prefix)
     return errors.measured(context.profile, "a mask lets the future in, or a length is handled apart", lengths=sizes)
 
 
@@ -73,30 +72,33 @@ def batched(context: CheckContext, *, requests: int = 5, max_tokens: int = 12) -
     asks = [Ask(prompt, max_tokens, logprobs=0) for prompt in prompts]
     together = context.target.ask(asks, concurrency=len(asks))
     alone = context.target.ask(asks, concurrency=1)
-    tolerance = path_tolerance(engine)
     parted: list[int] = []
-    worst = 0.0
-    for index, (batch, single) in enumerate(zip(together, alone, strict=True)):
+    worst = over = 0.0
+    for prompt, batch, single in zip(prompts, together, alone, strict=True):
         one, two = batch.token_ids or (), single.token_ids or ()
-        if batch.fate != "done" or first_difference(engine, prompts[index], two, one, tolerance) is not None:
-            parted.append(index)
-        pairs = zip(one, two, batch.logprobs, single.logprobs, strict=False)
-        for left, right, mine, other in pairs:
-            if left != right:
-                break
-            worst = max(worst, abs(mine - other))
-    where = Where(length=len(prompts[parted[0]])) if parted else None
+        if batch.fate != "done" or first_difference(engine, prompt, two, one) is not None:
+            parted.append(len(prompt))
+        apart = _logprobs_apart(batch, single)
+        worst = max(worst, apart)
+        over = max(over, apart / (2 * logit_allowance(engine, prompt, engine.forward(prompt)[-1])))
     return Measured(
         inspected=len(asks),
-        values={
-            "different": len(parted),
-            "worst_logprob_difference": worst,
-            "logprob_over_tolerance": worst / tolerance / 10,  # nats; logits are of the size of ten
-        },
-        where=where,
-        message=f"prompt {parted[0]} gets another answer in company" if parted else "",
+        values={"different": len(parted), "worst_logprob_difference": worst, "logprob_over_tolerance": over},
+        where=Where(length=parted[0]) if parted else None,
+        message=f"a prompt of {parted[0]} tokens gets another answer in company" if parted else "",
         hint="one sequence of a batch reads or writes what belongs to another",
     )
+
+
+def _logprobs_apart(one: Answer, two: Answer) -> float:
+    """The largest difference of log probabilities as far as the answers are the same."""
+    worst = 0.0
+    pairs = zip(one.token_ids or (), two.token_ids or (), one.logprobs, two.logprobs, strict=False)
+    for left, right, mine, other in pairs:
+        if left != right:
+            break
+        worst = max(worst, abs(mine - other))
+    return worst
 
 
 def reference(context: CheckContext, *, length: int = 32, top_k: int = 5) -> Outcome:
@@ -111,11 +113,10 @@ def reference(context: CheckContext, *, length: int = 32, top_k: int = 5) -> Out
     wanted = _reference_trace(context, min(length, engine.max_model_len))
     if isinstance(wanted, NotChecked):
         return wanted
-    trace = Trace()
-    engine.forward(wanted.token_ids, trace=trace)
-    shared = {name: tensor for name, tensor in wanted.tensors.items() if name in trace.tensors}
-    errors = PathErrors(path_tolerance(engine))
-    errors.add(context.reference, compare_traces(trace.tensors, shared, errors.tolerance))
+    found = traced_outputs(engine, wanted.token_ids)
+    shared = {name: tensor for name, tensor in wanted.tensors.items() if name in found}
+    errors = PathErrors(rounding_noise(engine, wanted.token_ids, traced_outputs))
+    errors.compare(context.reference, found, shared)
     layers = {int(name.split(".")[1]) for name in shared if name.startswith("layers.")}
     return errors.measured(
         context.profile,
@@ -124,17 +125,17 @@ def reference(context: CheckContext, *, length: int = 32, top_k: int = 5) -> Out
         layers_not_compared=context.profile.num_layers - len(layers),
         logits_compared="logits" in shared,
         only_in_reference=len(wanted.tensors) - len(shared),
-        **_logit_values(trace.tensors["logits"], wanted.tensors["logits"], top_k),
+        **_logit_values(found["logits"], wanted.tensors["logits"], top_k, errors.noise.tolerance("logits")),
     )
 
 
-def _logit_values(candidate: Tensor, wanted: Tensor, top_k: int) -> dict[str, object]:
+def _logit_values(candidate: Tensor, wanted: Tensor, top_k: int, tolerance: float) -> dict[str, object]:
     if candidate.shape != wanted.shape:
         return {"worst_kl": None, "top_k_agreement": None, "greedy_disagreements": None}
     candidate = candidate.float().cpu()
     wanted = wanted.float().cpu()
     differ = candidate.argmax(dim=-1) != wanted.argmax(dim=-1)
-    near_tie = greedy_margin(wanted) <= 1e-3 * wanted.std(dim=-1)
+    near_tie = greedy_margin(wanted) <= 4 * tolerance * wanted.square().mean(dim=-1).sqrt()
     return {
         "worst_kl": float(kl_divergence(candidate, wanted).max()),
         "top_k_agreement": top_k_agreement(candidate, wanted, top_k),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,29 +13,27 @@ from torch import Tensor, nn
 from day0.checklist.checklist import Measured, Where
 from day0.checklist.probe_runtime import RuntimeTarget
 from day0.checklist.target import CheckContext
-from day0.numerics.compare import Comparison, Node, compare_traces
+from day0.numerics.compare import Node, compare_traces
+from day0.numerics.noise import NoiseFloor, noise_floor
 from day0.plan.settings import EngineSettings
 from day0.profile.profile import ArchitectureProfile
+from day0.runtime.batch import ImageSpan
 from day0.runtime.cache.manager import CacheManager
 from day0.runtime.cache.pages import PageAllocator
 from day0.runtime.cache.states import SlotAllocator
 from day0.runtime.cache.storage import CacheStorage
 from day0.runtime.engine.engine import Engine
 from day0.runtime.engine.memory import choose_dtype, shape_cache
+from day0.runtime.trace import Trace
 
-PATH_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
-"""Relative error of a whole model's tensors between two correct paths, by dtype: rounding of every operator, passed
-through all layers. Two independent float32 implementations of a 9-layer hybrid differ by 1e-5."""
+Outputs = Callable[..., dict[str, Tensor]]
+"""(engine, token_ids, images=...) -> named tensors: `forward_outputs` or `traced_outputs`."""
 
 
 def engine_of(context: CheckContext) -> Engine:
     """The engine of an in-process target; probes that call this need "engine"."""
     assert isinstance(context.target, RuntimeTarget)
     return context.target.engine()
-
-
-def path_tolerance(engine: Engine) -> float:
-    return PATH_TOLERANCE[engine.model.embed.weight.dtype]
 
 
 def sibling(engine: Engine, settings: EngineSettings) -> Engine:
@@ -89,59 +87,85 @@ def recorded(engine: Engine) -> Iterator[BlockOutputs]:
             handle.remove()
 
 
-def forward_outputs(engine: Engine, token_ids: Sequence[int], chunk: int | None = None) -> dict[str, Tensor]:
+def forward_outputs(
+    engine: Engine, token_ids: Sequence[int], chunk: int | None = None, images: tuple[ImageSpan, ...] = ()
+) -> dict[str, Tensor]:
     """Block outputs and logits of one forward in chunks (None: whole)."""
     with recorded(engine) as outputs:
-        logits = engine.forward(token_ids, chunk=chunk)
+        logits = engine.forward(token_ids, chunk=chunk, images=images)
     return outputs.tensors(logits)
+
+
+def traced_outputs(engine: Engine, token_ids: Sequence[int], images: tuple[ImageSpan, ...] = ()) -> dict[str, Tensor]:
+    """Every trace point of one whole forward."""
+    trace = Trace()
+    engine.forward(token_ids, trace=trace, images=images)
+    return {name: tensor for name, tensor in trace.tensors.items() if tensor.is_floating_point()}
+
+
+def rounding_noise(
+    engine: Engine, token_ids: Sequence[int], outputs: Outputs, images: tuple[ImageSpan, ...] = ()
+) -> NoiseFloor:
+    """The noise floor of this prompt; the moved embeddings go in as if they were those of one long image."""
+    weight = engine.model.embed.weight
+    embeddings = weight[torch.tensor(token_ids, device=weight.device)].detach().clone()
+    for span in images:
+        embeddings[span.start : span.start + len(span.embeddings)] = span.embeddings
+    return noise_floor(
+        lambda moved: outputs(engine, token_ids, images=(ImageSpan(0, moved),)),
+        embeddings,
+        torch.finfo(weight.dtype).eps,
+    )
 
 
 @dataclass(slots=True)
 class PathErrors:
-    """The worst of several comparisons against one tolerance, and the first deviation found."""
+    """The worst of several comparisons against the noise floor, and the first deviation found."""
 
-    tolerance: float
+    noise: NoiseFloor
     comparisons: int = 0
     tensors: int = 0
-    worst: float = 0.0
-    broken: int = 0
+    over: float | None = 0.0
     first: Node | None = None
     first_label: str = ""
     errors: dict[str, float | None] = field(default_factory=dict)
+    tolerances: dict[str, float] = field(default_factory=dict)
 
-    def add(self, label: str, comparison: Comparison) -> None:
-        """Take one comparison in; `errors` keeps, by tensor, the worst over all of them (None: no number)."""
+    def compare(self, label: str, candidate: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> None:
+        """Take one comparison in. `over` becomes None where a tensor gives no number at all."""
+        comparison = compare_traces(candidate, reference, self.noise.tolerance)
         self.comparisons += 1
         self.tensors += comparison.num_checked
         for node in comparison.nodes:
-            if node.verdict == "not checked":
-                continue
-            if node.error is None:
-                self.broken += 1
-                self.errors[node.tensor] = None
-            elif self.errors.get(node.tensor, 0.0) is not None:
-                self.errors[node.tensor] = max(node.error, self.errors.get(node.tensor) or 0.0)
-                self.worst = max(self.worst, node.error)
+            if node.verdict != "not checked":
+                self._take(node)
         if self.first is None and comparison.first is not None:
             self.first, self.first_label = comparison.first, label
 
+    def _take(self, node: Node) -> None:
+        self.tolerances[node.tensor] = node.tolerance
+        before = self.errors.get(node.tensor, 0.0)
+        self.errors[node.tensor] = None if node.error is None or before is None else max(node.error, before)
+        if node.error is None or node.kind == "stuck":
+            self.over = None
+        elif self.over is not None:
+            self.over = max(self.over, node.error / node.tolerance)
+
     def measured(self, profile: ArchitectureProfile, hint: str, **values: object) -> Measured:
-        """`error_over_tolerance` is null where a tensor had another shape, NaN, or was stuck."""
-        over = None if self.broken else self.worst / self.tolerance
+        """`error_over_tolerance` is null where a tensor had another shape, was not finite, or was stuck."""
         message = ""
         if self.first is not None:
-            what = self.first.message or f"relative error {self.first.error:.2e}"
+            what = self.first.message or f"relative error {self.first.error:.2e}, tolerance {self.first.tolerance:.2e}"
             message = f"{self.first_label}: {self.first.tensor} is the first to deviate ({what})"
-            if over is not None and over <= 1.0:  # stuck, not beyond tolerance
-                over = None
+        known = [error for error in self.errors.values() if error is not None]
         return Measured(
             inspected=self.tensors,
             values={
-                "error_over_tolerance": over,
-                "worst_error": self.worst,
-                "tolerance": self.tolerance,
+                "error_over_tolerance": self.over,
+                "worst_error": max(known, default=None),
                 "comparisons": self.comparisons,
                 "errors": self.errors,
+                "tolerances": self.tolerances,
                 **values,
             },
             where=node_place(self.first, profile) if self.first is not None else None,
@@ -162,20 +186,25 @@ def node_place(node: Node, profile: ArchitectureProfile) -> Where:
     return Where(layer=node.layer, operator=operator, tensor=node.tensor, length=node.position)
 
 
-def compare_outputs(candidate: dict[str, Tensor], reference: dict[str, Tensor], tolerance: float) -> Comparison:
-    return compare_traces(candidate, reference, tolerance)
-
-
-def first_difference(
-    engine: Engine, prompt: Sequence[int], one: Sequence[int], two: Sequence[int], tie: float
-) -> int | None:
+def first_difference(engine: Engine, prompt: Sequence[int], one: Sequence[int], two: Sequence[int]) -> int | None:
     """Position in the answers where they part for a reason, None where they agree or part at a near tie.
 
-    A near tie: the two tokens' logits, after the common beginning, differ by at most `tie` times the logits' spread.
+    A near tie: the two tokens' logits, after the common beginning, differ by no more than rounding may move them.
     After it both answers are right, so that nothing more is compared.
     """
     for position, (left, right) in enumerate(zip(one, two, strict=False)):
         if left != right:
-            logits = engine.forward([*prompt, *one[:position]])[-1]
-            return None if abs(float(logits[left] - logits[right])) <= tie * float(logits.std()) else position
+            ids = [*prompt, *one[:position]]
+            logits = engine.forward(ids)[-1]
+            near = abs(float(logits[left] - logits[right])) <= logit_allowance(engine, ids, logits)
+            return None if near else position
     return None if len(one) == len(two) else min(len(one), len(two))
+
+
+def logit_allowance(engine: Engine, token_ids: Sequence[int], logits: Tensor) -> float:
+    """How far two correct ways may set one logit apart: the tolerance of logits, taken for an element.
+
+    A row's error is relative to its norm; a single element may carry a few times its even share.
+    """
+    tolerance = rounding_noise(engine, token_ids, forward_outputs).tolerance("logits")
+    return 4 * tolerance * float(logits.float().square().mean().sqrt())

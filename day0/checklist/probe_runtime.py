@@ -211,9 +211,9 @@ class EngineClient:
         finish: str | None = output.finish_reason
         if pending.stream is not None:
             pending.pieces.append(pending.stream.push(output.token_id))
-            if pending.stream.stopped and finish is None:
+            if pending.stream.stopped:
                 self.engine.abort(output.request_id)
-                finish = "stop"
+                finish = "stop"  # also where the last token allowed completes the stop text
         if finish is None and pending.ask.abandon_after == len(pending.token_ids):
             self.engine.abort(output.request_id)
             finish = "abort"
@@ -223,6 +223,10 @@ class EngineClient:
             del running[output.request_id]
 
     def _answer(self, pending: _Pending) -> Answer:
+        if pending.stream is not None:
+            pending.pieces.append(pending.stream.finish())
+            if pending.stream.stopped:  # in what was held back until now
+                pending.finish_reason = "stop"
         answer = Answer(
             "done",
             token_ids=tuple(pending.token_ids),
@@ -237,5 +241,4 @@ class EngineClient:
             return answer
         if pending.stream is None:
             return replace(answer, text=self.tokenizer.decode(pending.token_ids))
-        pending.pieces.append(pending.stream.finish())
         return replace(answer, text="".join(pending.pieces))

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from day0.checklist.checklist import Measured, NotChecked, Outcome
-from day0.checklist.probe_paths import engine_of, first_difference, path_tolerance, sibling
+from day0.checklist.probe_paths import engine_of, first_difference, sibling
 from day0.checklist.probe_runtime import EngineClient
 from day0.checklist.probe_text import first_fault
 from day0.checklist.prompts import prompt_ids, sentence_ids
 from day0.checklist.target import Answer, Ask, CheckContext
+from day0.plan.settings import EngineSettings
+from day0.runtime.cache.pages import pages_for
 from day0.runtime.cache.storage import page_bytes
 from day0.runtime.engine.engine import Engine
 
@@ -91,7 +93,8 @@ def stale(context: CheckContext, *, rounds: int = 2, max_tokens: int = 8) -> Out
     engine = engine_of(context)
     prompts = [prompt_ids(context, index, 5 + 9 * index) for index in range(4)]
     prompts = [prompt for prompt in prompts if len(prompt) + max_tokens <= engine.max_model_len]
-    settings = replace(engine.settings, debug=True, max_num_seqs=2, kv_cache_bytes=_bytes_for(engine, 2))
+    longest = max(map(len, prompts), default=1) + max_tokens
+    settings = replace(_small(engine, 2, longest), debug=True)
     reused = sibling(engine, settings)
     different: list[int] = []
     compared = 0
@@ -114,18 +117,23 @@ def stale(context: CheckContext, *, rounds: int = 2, max_tokens: int = 8) -> Out
     )
 
 
-def _bytes_for(engine: Engine, sequences: int, tokens: int | None = None) -> int:
-    """Cache bytes for so many sequences of the longest length, or of `tokens`."""
+def _small(engine: Engine, sequences: int, tokens: int) -> EngineSettings:
+    """Settings of an engine with room for so many sequences of `tokens` tokens, and seats for no more."""
+    room = _bytes_for(engine, sequences, tokens)
+    return replace(engine.settings, max_num_seqs=sequences, max_model_len=tokens, kv_cache_bytes=room)
+
+
+def _bytes_for(engine: Engine, sequences: int, tokens: int) -> int:
+    """Cache bytes for so many sequences of `tokens` tokens."""
     size = engine.settings.page_size
-    pages = -(-(tokens or engine.max_model_len) // size) * sequences
-    return pages * page_bytes(engine.profile.layers, size, engine.model.embed.weight.dtype)
+    dtype = engine.model.embed.weight.dtype
+    return sequences * pages_for(tokens, size) * page_bytes(engine.profile.layers, size, dtype)
 
 
 def _parts(engine: Engine, prompt: Sequence[int], one: Answer, two: Answer) -> bool:
     if one.fate != "done" or two.fate != "done":
         return True
-    tie = path_tolerance(engine)
-    return first_difference(engine, prompt, one.token_ids or (), two.token_ids or (), tie) is not None
+    return first_difference(engine, prompt, one.token_ids or (), two.token_ids or ()) is not None
 
 
 def pressure(context: CheckContext, *, requests: int = 4, length: int = 24, max_tokens: int = 40) -> Outcome:
@@ -166,10 +174,11 @@ def pressure(context: CheckContext, *, requests: int = 4, length: int = 24, max_
 def overload(context: CheckContext, *, requests: int = 12) -> Outcome:
     """More requests than seats and queue: the rest is refused as overload, those taken are answered."""
     engine = engine_of(context)
-    settings = replace(engine.settings, max_num_seqs=1, max_queue=2, kv_cache_bytes=_bytes_for(engine, 1))
-    small = EngineClient(sibling(engine, settings), None)
-    answers = small.ask([Ask(sentence_ids(context, index), 4) for index in range(requests)], concurrency=requests)
-    after = small.ask([Ask(sentence_ids(context, 0), 4)], concurrency=1)
+    asks = [Ask(sentence_ids(context, index), 4) for index in range(requests)]
+    settings = _small(engine, 1, max(len(ask.prompt) for ask in asks) + 4)
+    small = EngineClient(sibling(engine, replace(settings, max_queue=2)), None)
+    answers = small.ask(asks, concurrency=requests)
+    after = small.ask(asks[:1], concurrency=1)
     return _overload_measured(answers, after)
 
 

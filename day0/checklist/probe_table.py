@@ -30,6 +30,7 @@ PROBES: Mapping[str, Probe] = {
     "startup.chat_template": Probe(probe_startup.chat_template),
     "startup.health": Probe(probe_startup.health, needs=("endpoint",)),
     "text.greedy": Probe(probe_text.greedy, _ASKS),
+    "text.expected": Probe(probe_text.expected, ("answers", "text")),
     "text.streamed": Probe(probe_text.streamed, _ASKS),
     "text.finish": Probe(probe_text.finish, _ASKS),
     "text.seeded": Probe(probe_text.seeded, _ASKS),

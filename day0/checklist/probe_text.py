@@ -46,6 +46,14 @@ def _longest_run(output: Sequence[object]) -> float:
     return longest / len(output) if output else 1.0
 
 
+def expected(context: CheckContext, *, prompt: str, contains: str, max_tokens: int = 32) -> Outcome:
+    """Whether the greedy answer to a prompt contains a text; for checklists that know their model."""
+    (answer,) = context.target.ask([Ask(prompt, max_tokens, ignore_eos=False)], concurrency=1)
+    found = answer.fate == "done" and contains in answer.text
+    message = first_fault([answer]) or ("" if found else f"{contains!r} is not in {answer.text!r:.200}")
+    return Measured(1, {"found": found, "answer": answer.text[:500]}, message=message)
+
+
 def streamed(context: CheckContext, *, prompts: int = 3, max_tokens: int = 24) -> Outcome:
     """A streamed answer is the whole one in pieces: same text, same tokens, same reason to end."""
     asks = [Ask(sentence_ids(context, index), max_tokens=max_tokens) for index in range(prompts)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,8 +14,20 @@ from day0.numerics.metrics import Difference, difference
 NodeVerdict = Literal["same", "within tolerance", "deviates", "not checked"]
 Verdict = Literal["equal", "deviates", "incomplete"]
 
-LAYER_POINTS = ("mixer_in", "mixer", "mixer_out", "ffn_in", "ffn", "ffn_out", "output")
-OUTER_POINTS = ("embed", "layers", "norm", "logits")
+LAYER_POINTS = (
+    "mixer_mix",
+    "mixer_mix_weights",
+    "mixer_in",
+    "mixer",
+    "mixer_out",
+    "ffn_mix",
+    "ffn_mix_weights",
+    "ffn_in",
+    "ffn",
+    "ffn_out",
+    "output",
+)
+OUTER_POINTS = ("embed", "layers", "output_mix", "output_mix_weights", "norm", "logits")
 _LAYER_NAME = re.compile(r"layers\.(\d+)\.(.+)")
 
 
@@ -66,10 +78,12 @@ def execution_order(name: str) -> tuple[int, int, int, str]:
     return outer, 0, 0, name
 
 
-def compare_traces(candidate: Mapping[str, Tensor], reference: Mapping[str, Tensor], tolerance: float) -> Comparison:
-    """Compare by name; `tolerance` bounds the worst row's relative error (see `metrics.Difference`)."""
+def compare_traces(
+    candidate: Mapping[str, Tensor], reference: Mapping[str, Tensor], tolerance: Callable[[str], float]
+) -> Comparison:
+    """Compare by name; `tolerance(name)` bounds the worst row's relative error (see `metrics.Difference`)."""
     names = sorted(reference, key=execution_order)
-    nodes = tuple(_compare_node(name, candidate.get(name), reference[name], tolerance) for name in names)
+    nodes = tuple(_compare_node(name, candidate.get(name), reference[name], tolerance(name)) for name in names)
     first = next((node for node in nodes if node.verdict == "deviates"), None)
     unchecked = [node for node in nodes if node.verdict == "not checked"]
     if first is not None:

@@ -17,7 +17,7 @@ def checklist_plots(result: ChecklistResult) -> dict[str, str]:
     """SVG by title; a plot without data is left out.
 
     Measured keys that are drawn: `ttft_samples_ms`, `tpot_samples_ms`; `errors` (error by tensor, in execution
-    order) with `tolerance`, checks over the same tensors in one plot; `planned_bytes` and `measured_bytes` (by part).
+    order) with `tolerances`, checks over the same tensors in one plot; `planned_bytes` and `measured_bytes` (by part).
     """
     plots: dict[str, str] = {}
     latencies = {
@@ -93,15 +93,16 @@ def _layer_plot(checks: Mapping[str, Mapping[str, Any]]) -> Callable[[Any], None
             axis.plot(*zip(*points, strict=True), "o-", markersize=3, linewidth=1, color=colour, label=name)
             for index in (index for index, value in enumerate(values) if value is None):
                 axis.axvline(index, color=_LIMIT, linewidth=1, linestyle=":")
-        for tolerance in {measured["tolerance"] for measured in checks.values() if measured.get("tolerance")}:
-            axis.axhline(tolerance, color=_LIMIT, linewidth=1)
-            axis.annotate("tolerance", (0, tolerance), color=_LIMIT, va="bottom", fontsize=7.5)
+            tolerances = measured.get("tolerances", {})
+            levels = [tolerances.get(tensor) for tensor in measured["errors"]]
+            if None not in levels:
+                label = "tolerance" if number == len(checks) - 1 else None
+                axis.plot(range(len(levels)), levels, "--", linewidth=1, color=_LIMIT, label=label)
         names = list(next(iter(checks.values()))["errors"])
         ticks = _ticks(len(names))
         axis.set_xticks(ticks, [names[tick].removeprefix("layers.") for tick in ticks], rotation=45, ha="right")
         axis.set(yscale="log", ylabel="error of the worst token")
-        if len(checks) > 1:
-            axis.legend(frameon=False, fontsize=7.5)
+        axis.legend(frameon=False, fontsize=7.5)
 
     return draw
 

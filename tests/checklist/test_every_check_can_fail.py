@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +12,7 @@ from day0.checklist.checklist import Checklist, ChecklistRun, CheckSpec
 from day0.checklist.probe_faults import FAULTS, check_with_fault
 from day0.checklist.probe_table import PROBES
 from day0.checklist.read import read_checklist, shipped_checklists
-from day0.checklist.target import CheckContext
+from day0.checklist.target import Ask, CheckContext
 
 Contexts = Callable[[str], CheckContext]
 
@@ -19,6 +21,8 @@ CHECKS = [
     for name, path in shipped_checklists().items()
     for spec in read_checklist(path, PROBES).checks
 ]
+FOR_OWN_LISTS = {"text.expected"}
+"""Probes that need to know their model."""
 NEEDS_KIMI = ("loading.packed", "multimodal.")
 
 
@@ -52,7 +56,24 @@ def test_every_probe_has_a_fault_and_every_fault_a_probe() -> None:
 
 def test_every_probe_is_in_some_shipped_checklist() -> None:
     used = {spec.probe for path in shipped_checklists().values() for spec in read_checklist(path, PROBES).checks}
-    assert used == set(PROBES)
+    assert used == set(PROBES) - FOR_OWN_LISTS
+
+
+def test_an_expected_text_is_missed_where_it_is_not(contexts: Contexts) -> None:
+    context = contexts("llama")
+    (answer,) = context.target.ask([Ask("hello", 32, ignore_eos=False)], concurrency=1)
+    limits = {"found": {"equals": True}}
+    spec = CheckSpec("x", "text", "x", "text.expected", {"prompt": "hello", "contains": answer.text[:3]}, limits)
+    run = ChecklistRun(Checklist("one", "", (spec,)), PROBES, context, lacks=context.target.lacks)
+    run.run()
+    assert run.results["x"].status == "pass"
+    assert check_with_fault(spec, context).status == "fail"
+
+
+def test_the_docs_name_every_probe_and_its_fault() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "checklist.md").read_text()
+    rows = re.findall(r"^\| `([a-z]+\.[a-z_]+)` \|", text, re.MULTILINE)
+    assert rows == list(PROBES)
 
 
 def test_every_check_has_a_limit_and_phases_have_two_checks() -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from day0.numerics.compare import compare_traces, execution_order, layer_and_operator
+
+
+def within(limit: float) -> Callable[[str], float]:
+    return lambda name: limit
 
 
 def trace(num_layers: int = 3) -> dict[str, Tensor]:
@@ -18,7 +24,7 @@ def trace(num_layers: int = 3) -> dict[str, Tensor]:
 
 
 def test_equal_traces() -> None:
-    found = compare_traces(trace(), trace(), 1e-4)
+    found = compare_traces(trace(), trace(), within(1e-4))
     assert found.verdict == "equal" and found.first is None
     assert {node.verdict for node in found.nodes} == {"same"}
     assert found.num_checked == 18
@@ -28,7 +34,7 @@ def test_the_first_deviation_is_the_first_in_execution_order() -> None:
     candidate = trace()
     for name in ("logits", "layers.2.mixer_in", "layers.1.ffn_out", "layers.1.output"):
         candidate[name] = candidate[name] + 0.1
-    found = compare_traces(candidate, trace(), 1e-4)
+    found = compare_traces(candidate, trace(), within(1e-4))
     assert found.verdict == "deviates"
     assert found.first is not None
     assert (found.first.tensor, found.first.layer, found.first.operator) == ("layers.1.ffn_out", 1, "ffn_out")
@@ -37,7 +43,7 @@ def test_the_first_deviation_is_the_first_in_execution_order() -> None:
 
 def test_within_tolerance_is_said_as_such() -> None:
     candidate = {name: tensor * (1 + 1e-6) for name, tensor in trace().items()}
-    found = compare_traces(candidate, trace(), 1e-4)
+    found = compare_traces(candidate, trace(), within(1e-4))
     assert found.verdict == "equal"
     assert {node.verdict for node in found.nodes} == {"within tolerance"}
 
@@ -46,23 +52,23 @@ def test_missing_data_is_incomplete_and_listed() -> None:
     candidate = trace()
     del candidate["layers.0.output"]
     candidate["extra"] = torch.ones(2)
-    found = compare_traces(candidate, trace(), 1e-4)
+    found = compare_traces(candidate, trace(), within(1e-4))
     assert found.verdict == "incomplete"
     assert found.missing_candidate == ("layers.0.output",)
     assert found.missing_reference == ("extra",)
 
 
 def test_all_missing_or_all_empty_is_never_equal() -> None:
-    assert compare_traces({}, trace(), 1.0).verdict == "incomplete"
-    assert compare_traces({}, {}, 1.0).verdict == "incomplete"
+    assert compare_traces({}, trace(), within(1.0)).verdict == "incomplete"
+    assert compare_traces({}, {}, within(1.0)).verdict == "incomplete"
     constant = {"logits": torch.zeros(4, 4)}
-    assert compare_traces(constant, constant, 1.0).verdict == "incomplete"
+    assert compare_traces(constant, constant, within(1.0)).verdict == "incomplete"
 
 
 def test_not_finite_deviates_whatever_the_tolerance() -> None:
     candidate = trace()
     candidate["layers.1.mixer_out"][3] = float("nan")
-    found = compare_traces(candidate, trace(), 1e9)
+    found = compare_traces(candidate, trace(), within(1e9))
     assert found.first is not None
     assert (found.first.tensor, found.first.kind, found.first.position) == ("layers.1.mixer_out", "not-finite", 3)
     assert found.first.error is None

@@ -8,6 +8,9 @@ from day0.checklist.checklist import ChecklistResult, CheckResult, PhaseResult, 
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\" [bold]"
 
+ERRORS = {"embed": 0.0, "layers.0.output": 1e-6, "layers.1.output": None}
+TOLERANCES = {"embed": 1e-6, "layers.0.output": 1e-5, "layers.1.output": 1e-5}
+
 
 @pytest.fixture
 def result() -> ChecklistResult:
@@ -19,7 +22,7 @@ def result() -> ChecklistResult:
     )  # fmt: skip
     numerics = (
         CheckResult("numerics.reference", "Against a reference", "warn", True,
-                    {"errors": {"embed": 0.0, "layers.0.output": 1e-6, "layers.1.output": None}, "tolerance": 1e-4}),
+                    {"errors": ERRORS, "tolerances": TOLERANCES}),
         CheckResult("numerics.batch", "Batched as alone", "error", True, message="the check broke"),
         CheckResult("numerics.optional", "An optional one", "fail", False, message="beyond"),
     )  # fmt: skip
