@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from day0.profile.mixers_linear import LinearMap
+
 Activation = Literal["silu", "gelu", "gelu_tanh", "situ", "swiglu_oai", "silu_clamped", "relu2"]
 Scoring = Literal["softmax", "sigmoid", "sqrtsoftplus", "sparsemixer"]
 """Of the router's logits. "sqrtsoftplus" is sqrt(log(1 + exp(x))) (DeepSeek-V4). "sparsemixer" is softmax over the
@@ -107,4 +109,4 @@ class NoFeedForward:
     kind: ClassVar[str] = "none"
 
 
-FeedForward = DenseFeedForward | RoutedExperts | NoFeedForward
+FeedForward = DenseFeedForward | RoutedExperts | LinearMap | NoFeedForward

@@ -8,6 +8,8 @@ from typing import Any
 from day0.errors import InputError
 from day0.profile.draft import Draft
 from day0.profile.feed_forward import DenseFeedForward, NoFeedForward, RoutedExperts, RouterSpec
+from day0.profile.linear_tensors import linear_map_drafts
+from day0.profile.mixers_linear import LinearMap
 from day0.profile.quantization import QuantizationSpec
 
 
@@ -103,6 +105,7 @@ def _expert_matrix(
 FEED_FORWARD_DRAFTS: Mapping[type, Callable[[Any, int, QuantizationSpec | None], Iterator[Draft]]] = {
     DenseFeedForward: dense_drafts,
     RoutedExperts: routed_drafts,
+    LinearMap: lambda spec, hidden, quantization: linear_map_drafts(spec, hidden, "ffn", "dense_mlp"),
     NoFeedForward: lambda spec, hidden, quantization: iter(()),
 }
 """Called with the spec, the model's hidden size and how its weights are packed."""

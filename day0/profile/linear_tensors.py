@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from day0.profile.draft import Draft
-from day0.profile.mixers_linear import GatedDeltaNet, LightningAttention, Mamba, Mamba2, ShortConvolution
+from day0.profile.mixers_linear import GatedDeltaNet, LightningAttention, LinearMap, Mamba, Mamba2, ShortConvolution
 
 _GROUP = "linear_mixer"
 
@@ -83,6 +83,12 @@ def short_convolution_drafts(spec: ShortConvolution, hidden: int) -> Iterator[Dr
     yield from _projection("out_proj", (hidden, spec.width), spec.bias, 1, spec.width)
 
 
+def linear_map_drafts(spec: LinearMap, hidden: int, path: str = "mixer", group: str = "attention") -> Iterator[Draft]:
+    yield Draft(f"{path}.linear.weight", (hidden, hidden), group, 0, hidden)
+    if spec.bias:
+        yield Draft(f"{path}.linear.bias", (hidden,), group, 0, hidden)
+
+
 def _projection(name: str, shape: tuple[int, int], bias: bool, axis: int, units: int) -> Iterator[Draft]:
     yield Draft(f"mixer.{name}.weight", shape, _GROUP, axis, units)
     if bias:
@@ -103,5 +109,6 @@ LINEAR_DRAFTS: Mapping[type, Callable[[Any, int], Iterator[Draft]]] = {
     Mamba: mamba_drafts,
     Mamba2: mamba2_drafts,
     ShortConvolution: short_convolution_drafts,
+    LinearMap: linear_map_drafts,
 }
 """Called with the spec and the model's hidden size."""

@@ -171,4 +171,21 @@ class ShortConvolution:
         return (StateShape("conv", (self.width, self.conv_kernel - 1), "model"),)
 
 
-LinearMixer = GatedDeltaNet | LightningAttention | Mamba | Mamba2 | ShortConvolution
+@dataclass(frozen=True, slots=True)
+class LinearMap:
+    """One matrix of the hidden size in a branch's place: what a search put where attention or MLP were not worth it.
+
+    It mixes no tokens and remembers nothing (Puzzle, arXiv 2411.19146).
+    """
+
+    kind: ClassVar[str] = "linear_map"
+    bias: bool = False
+
+    def cache_planes(self) -> tuple[CachePlane, ...]:
+        return ()
+
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        return ()
+
+
+LinearMixer = GatedDeltaNet | LightningAttention | Mamba | Mamba2 | ShortConvolution | LinearMap

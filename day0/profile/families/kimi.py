@@ -1,19 +1,25 @@
-"""Kimi K3: delta attention and gated latent attention, residual mixing over blocks, latent experts in MXFP4."""
+"""Kimi K3 and Kimi-Linear: delta attention and latent attention; K3 mixes residuals and has latent experts in MXFP4."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import MLP_LEAVES, under
 from day0.profile.families.family import Family
 from day0.profile.families.kimi_k3_vision import VISION_NAMES
-from day0.profile.profile import AttentionResidual, PlainResidual, Residual
-from day0.profile.read_feed_forward import read_kimi_moe
-from day0.profile.read_mixers import read_kimi_mixer
+from day0.profile.profile import (
+    AttentionResidual,
+    FeedForward,
+    KimiDeltaAttention,
+    Mixer,
+    PlainResidual,
+    Residual,
+)
+from day0.profile.read_feed_forward import read_dense, read_kimi_moe
+from day0.profile.read_layer_kinds import read_layer_kind
+from day0.profile.read_mixers import read_kimi_mixer, read_mla
 from day0.profile.read_vision import read_kimi_vision
-
-_LAYER = "language_model.model.layers.{l}"
-_ATTENTION = f"{_LAYER}.self_attn"
-_MOE = f"{_LAYER}.block_sparse_moe"
 
 _KDA_LEAVES = (
     *(f"{name}_proj.weight" for name in ("q", "k", "v", "f_a", "f_b", "b", "g", "g_a", "g_b", "o")),
@@ -31,6 +37,40 @@ _MLA_NAMES = {
 }
 _EXPERT_NAMES = {"gate": "w1", "up": "w3", "down": "w2"}
 _EXPERT_LEAVES = {"weight": "weight", "packed": "weight_packed", "scale": "weight_scale"}
+
+
+def _names(prefix: str) -> dict[str, str]:
+    """Names of a decoder whose checkpoint puts `prefix` before all of them."""
+    layer = f"{prefix}model.layers.{{l}}"
+    attention, moe = f"{layer}.self_attn", f"{layer}.block_sparse_moe"
+    return {
+        "embed.weight": f"{prefix}model.embed_tokens.weight",
+        "norm.weight": f"{prefix}model.norm.weight",
+        "lm_head.weight": f"{prefix}lm_head.weight",
+        "output_res.norm.weight": f"{prefix}model.output_attn_res_norm.weight",
+        "output_res.proj.weight": f"{prefix}model.output_attn_res_proj.weight",
+        "layers.{l}.mixer_norm.weight": f"{layer}.input_layernorm.weight",
+        "layers.{l}.ffn_norm.weight": f"{layer}.post_attention_layernorm.weight",
+        "layers.{l}.mixer_res.norm.weight": f"{layer}.self_attention_res_norm.weight",
+        "layers.{l}.mixer_res.proj.weight": f"{layer}.self_attention_res_proj.weight",
+        "layers.{l}.ffn_res.norm.weight": f"{layer}.mlp_res_norm.weight",
+        "layers.{l}.ffn_res.proj.weight": f"{layer}.mlp_res_proj.weight",
+        **under("layers.{l}.mixer", attention, _KDA_LEAVES),
+        **{f"layers.{{l}}.mixer.{axis}_conv.weight": f"{attention}.{axis}_conv1d.weight" for axis in "qkv"},
+        **{f"layers.{{l}}.mixer.{ours}": f"{attention}.{theirs}" for ours, theirs in _MLA_NAMES.items()},
+        **under("layers.{l}.ffn", f"{layer}.mlp", MLP_LEAVES),
+        "layers.{l}.ffn.router.weight": f"{moe}.gate.weight",
+        "layers.{l}.ffn.router.correction_bias": f"{moe}.gate.e_score_correction_bias",
+        "layers.{l}.ffn.latent_down.weight": f"{moe}.routed_expert_down_proj.weight",
+        "layers.{l}.ffn.latent_norm.weight": f"{moe}.routed_expert_norm.weight",
+        "layers.{l}.ffn.latent_up.weight": f"{moe}.routed_expert_up_proj.weight",
+        **under("layers.{l}.ffn.shared", f"{moe}.shared_experts", MLP_LEAVES),
+        **{
+            f"layers.{{l}}.ffn.experts.{ours}.{leaf}": f"{moe}.experts.{{expert}}.{theirs}.{stored}"
+            for ours, theirs in _EXPERT_NAMES.items()
+            for leaf, stored in _EXPERT_LEAVES.items()
+        },
+    }
 
 
 def _residual(reader: ConfigReader) -> Residual:
@@ -51,32 +91,7 @@ KIMI_K3 = Family(
     quantized=("routed_experts",),
     norm_eps_default=1e-5,
     names={
-        "embed.weight": "language_model.model.embed_tokens.weight",
-        "norm.weight": "language_model.model.norm.weight",
-        "lm_head.weight": "language_model.lm_head.weight",
-        "output_res.norm.weight": "language_model.model.output_attn_res_norm.weight",
-        "output_res.proj.weight": "language_model.model.output_attn_res_proj.weight",
-        "layers.{l}.mixer_norm.weight": f"{_LAYER}.input_layernorm.weight",
-        "layers.{l}.ffn_norm.weight": f"{_LAYER}.post_attention_layernorm.weight",
-        "layers.{l}.mixer_res.norm.weight": f"{_LAYER}.self_attention_res_norm.weight",
-        "layers.{l}.mixer_res.proj.weight": f"{_LAYER}.self_attention_res_proj.weight",
-        "layers.{l}.ffn_res.norm.weight": f"{_LAYER}.mlp_res_norm.weight",
-        "layers.{l}.ffn_res.proj.weight": f"{_LAYER}.mlp_res_proj.weight",
-        **under("layers.{l}.mixer", _ATTENTION, _KDA_LEAVES),
-        **{f"layers.{{l}}.mixer.{axis}_conv.weight": f"{_ATTENTION}.{axis}_conv1d.weight" for axis in "qkv"},
-        **{f"layers.{{l}}.mixer.{ours}": f"{_ATTENTION}.{theirs}" for ours, theirs in _MLA_NAMES.items()},
-        **under("layers.{l}.ffn", f"{_LAYER}.mlp", MLP_LEAVES),
-        "layers.{l}.ffn.router.weight": f"{_MOE}.gate.weight",
-        "layers.{l}.ffn.router.correction_bias": f"{_MOE}.gate.e_score_correction_bias",
-        "layers.{l}.ffn.latent_down.weight": f"{_MOE}.routed_expert_down_proj.weight",
-        "layers.{l}.ffn.latent_norm.weight": f"{_MOE}.routed_expert_norm.weight",
-        "layers.{l}.ffn.latent_up.weight": f"{_MOE}.routed_expert_up_proj.weight",
-        **under("layers.{l}.ffn.shared", f"{_MOE}.shared_experts", MLP_LEAVES),
-        **{
-            f"layers.{{l}}.ffn.experts.{ours}.{leaf}": f"{_MOE}.experts.{{expert}}.{theirs}.{stored}"
-            for ours, theirs in _EXPERT_NAMES.items()
-            for leaf, stored in _EXPERT_LEAVES.items()
-        },
+        **_names("language_model."),
         **VISION_NAMES,
     },
     # The top level repeats ids and the image marker, which the prompt renderer needs and the decoder does not.
@@ -126,3 +141,46 @@ KIMI_K3 = Family(
         }
     },
 )
+
+_KINDS = {"linear_attention": True, "full_attention": False}
+
+
+def _read_linear_mixer(reader: ConfigReader, index: int) -> Mixer:
+    """As the section of the delta attention says, else in the words under which transformers saves the same."""
+    if reader.has("linear_attn_config"):
+        spec = read_kimi_mixer(reader, index)
+        return replace(spec, decay_rates="four_axes") if isinstance(spec, KimiDeltaAttention) else spec
+    if not read_layer_kind(reader, index, _KINDS, lambda i: i == 0 or i % 4 > 0):
+        return read_mla(reader, nope=reader.flag("mla_use_nope", True), output_gate=False)
+    return KimiDeltaAttention(
+        num_heads=reader.integer("linear_num_heads", 32),
+        head_dim=reader.integer("linear_head_dim", 128),
+        conv_kernel=reader.integer("linear_conv_kernel_dim", 4, minimum=2),
+        gate_lower_bound=None,
+        full_rank_gate=False,
+        norm_eps=reader.number("rms_norm_eps", 1e-5),
+        decay_rates="four_axes",
+    )
+
+
+def _read_linear_feed_forward(reader: ConfigReader, index: int) -> FeedForward:
+    dense = {"dense": True, "sparse": False}
+    if reader.has("mlp_layer_types") and read_layer_kind(reader, index, dense, lambda i: False, "mlp_layer_types"):
+        return read_dense(reader, index)
+    return read_kimi_moe(reader, index)
+
+
+KIMI_LINEAR = Family(
+    name="kimi_linear",
+    model_types=("kimi_linear",),
+    architectures=("KimiLinearForCausalLM",),
+    read_mixer=_read_linear_mixer,
+    read_feed_forward=_read_linear_feed_forward,
+    norm_eps_default=1e-5,
+    max_position_key="model_max_length",
+    names=_names(""),
+    # Nothing is rotated; latent and linear heads have sizes of their own; there are no predictors.
+    inert=("rope_theta", "rope_scaling", "head_dim", "qk_head_dim", "num_nextn_predict_layers", "attention_bias"),
+)
+
+KIMIS = (KIMI_K3, KIMI_LINEAR)
