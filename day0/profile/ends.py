@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-NormKind = Literal["rms", "layer", "layer_bias"]
-"""RMS norm, or layer norm (mean removed) with a weight alone or with a bias too."""
+NormKind = Literal["rms", "rms_plus_one", "layer", "layer_bias"]
+"""RMS norm, its weight stored as it is or less one; layer norm (mean removed) with a weight alone or a bias too."""
 
 
 @dataclass(frozen=True, slots=True)

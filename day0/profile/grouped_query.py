@@ -42,9 +42,9 @@ class GroupedQueryAttention:
     `window` is how many tokens are seen, the current one among them; `chunked` starts it anew at every multiple
     (Llama 4) instead of sliding. `v_head_dim` None means `head_dim`. `sinks` adds one learnt logit per head to the
     softmax's denominator (gpt-oss). `values_are_keys` takes the values from k_proj too, before norm and rotation;
-    `value_norm` and `output_norm` are RMS norms without weight on the values and on each head's output. `softcap`
-    bounds logits to softcap x tanh(logit / softcap). `cache_of` names the earlier layer whose keys and values this
-    one reads, having none of its own.
+    `value_norm` and `output_norm` are RMS norms without weight on the values and on each head's output, `value_scale`
+    is a factor on the values. `softcap` bounds logits to softcap x tanh(logit / softcap). `cache_of` names the
+    earlier layer whose keys and values this one reads, having none of its own.
     """
 
     kind: ClassVar[str] = "gqa"
@@ -65,6 +65,7 @@ class GroupedQueryAttention:
     values_are_keys: bool = False
     value_norm: bool = False
     output_norm: bool = False
+    value_scale: float = 1.0
     softcap: float | None = None
     temperature: QueryTemperature | None = None
     cache_of: int | None = None
@@ -86,6 +87,31 @@ class GroupedQueryAttention:
             CachePlane("k", (heads, self.head_dim), 0, self.window),
             CachePlane("v", (heads, self.value_dim), 0, self.window),
         )
+
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class CrossAttention:
+    """Attention of text to another encoder's rows (Llama 3.2 Vision): keys and values come from those alone.
+
+    Both branches of the layer are multiplied by tanh of a learnt number each. Text tokens leave nothing in the cache;
+    every encoder row leaves `encoder_elements` numbers for as long as the sequence lives.
+    """
+
+    kind: ClassVar[str] = "cross"
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+
+    @property
+    def encoder_elements(self) -> int:
+        return 2 * self.num_kv_heads * self.head_dim
+
+    def cache_planes(self) -> tuple[CachePlane, ...]:
+        return ()
 
     def state_shapes(self) -> tuple[StateShape, ...]:
         return ()

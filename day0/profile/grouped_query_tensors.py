@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from day0.profile.draft import Draft
-from day0.profile.grouped_query import GroupedQueryAttention, OutputGate
+from day0.profile.grouped_query import CrossAttention, GroupedQueryAttention, OutputGate
 
 
 def grouped_query_drafts(spec: GroupedQueryAttention, hidden: int) -> Iterator[Draft]:
@@ -51,3 +51,16 @@ def _norms(spec: GroupedQueryAttention) -> Iterator[Draft]:
                 yield Draft(path, (heads, spec.head_dim), "attention", 0, heads)
             case "unit" | None:
                 pass
+
+
+def cross_attention_drafts(spec: CrossAttention, hidden: int) -> Iterator[Draft]:
+    heads, kv_heads, dim = spec.num_heads, spec.num_kv_heads, spec.head_dim
+    path = "mixer.cross"
+    yield Draft(f"{path}.q_proj.weight", (heads * dim, hidden), "attention", 0, heads)
+    for name in "kv":
+        yield Draft(f"{path}.{name}_proj.weight", (kv_heads * dim, hidden), "attention", 0, kv_heads)
+    yield Draft(f"{path}.o_proj.weight", (hidden, heads * dim), "attention", 1, heads)
+    for name in ("q_norm", "k_norm"):
+        yield Draft(f"{path}.{name}.weight", (dim,), "attention")
+    for branch in ("attention_gate", "ffn_gate"):
+        yield Draft(f"{path}.{branch}", (1,), "attention")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from day0.profile.draft import Draft
-from day0.profile.grouped_query import GroupedQueryAttention
-from day0.profile.grouped_query_tensors import grouped_query_drafts
+from day0.profile.grouped_query import CrossAttention, GroupedQueryAttention
+from day0.profile.grouped_query_tensors import cross_attention_drafts, grouped_query_drafts
 from day0.profile.latent_attention import LatentAttention
 from day0.profile.latent_tensors import latent_drafts
 from day0.profile.linear_tensors import LINEAR_DRAFTS
@@ -55,6 +55,7 @@ def _decay_rates(spec: KimiDeltaAttention) -> Draft:
 
 MIXER_DRAFTS: Mapping[type, Callable[[Any, int], Iterator[Draft]]] = {
     GroupedQueryAttention: grouped_query_drafts,
+    CrossAttention: cross_attention_drafts,
     LatentAttention: latent_drafts,
     **SPARSE_DRAFTS,
     KimiDeltaAttention: kimi_delta_drafts,

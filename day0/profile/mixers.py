@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from day0.profile.cache_parts import CachePlane, StateShape
-from day0.profile.grouped_query import GroupedQueryAttention
+from day0.profile.grouped_query import CrossAttention, GroupedQueryAttention
 from day0.profile.latent_attention import LatentAttention
 from day0.profile.mixers_linear import LinearMixer
 from day0.profile.mixers_sparse import SparseMixer
@@ -59,4 +59,6 @@ class NoMixer:
         return ()
 
 
-Mixer = GroupedQueryAttention | LatentAttention | SparseMixer | KimiDeltaAttention | LinearMixer | NoMixer
+Mixer = (
+    GroupedQueryAttention | CrossAttention | LatentAttention | SparseMixer | KimiDeltaAttention | LinearMixer | NoMixer
+)

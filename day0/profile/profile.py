@@ -21,7 +21,7 @@ from day0.profile.feed_forward import (
     RouterSpec,
     Scoring,
 )
-from day0.profile.grouped_query import GroupedQueryAttention, OutputGate, QkNorm, QueryTemperature
+from day0.profile.grouped_query import CrossAttention, GroupedQueryAttention, OutputGate, QkNorm, QueryTemperature
 from day0.profile.hyper_connections import HyperConnections
 from day0.profile.latent_attention import LatentAttention
 from day0.profile.mixers import KimiDeltaAttention, Mixer, NoMixer
@@ -55,6 +55,7 @@ __all__ = [
     "AttentionResidual",
     "CachePlane",
     "CompressedSparseAttention",
+    "CrossAttention",
     "DenseFeedForward",
     "FeedForward",
     "GatedResidual",
@@ -100,7 +101,8 @@ class LayerSpec:
 
     A layer that is only one of the two has `NoMixer` or `NoFeedForward` in the other's place. `norms` are the
     hidden-wide norms by our paths: before each branch ("mixer_norm", "ffn_norm"), after it ("mixer_post_norm", ...).
-    `unit_norms` are RMS norms in such places that have no weight. What a norm of `gated_norms` gives, y, is multiplied
+    `unit_norms` are RMS norms in such places that have no weight; `post_norm_eps` is the epsilon of norms after
+    branches, None where it is the model's. What a norm of `gated_norms` gives, y, is multiplied
     by sigmoid(up silu(down y)) through `norm_gate_rank` channels (A.X-K2).
     """
 
@@ -110,6 +112,7 @@ class LayerSpec:
     residual: Residual
     norms: tuple[str, ...] = ("mixer_norm", "ffn_norm")
     unit_norms: tuple[str, ...] = ()
+    post_norm_eps: float | None = None
     gated_norms: tuple[str, ...] = ()
     norm_gate_rank: int = 0
 

@@ -38,6 +38,8 @@ def _read_family(
     text = _text_section(family, top)
     for reader in {id(top): top, id(text): text}.values():
         reader.ignore(*INERT_KEYS, *family.inert)
+    if text is not top:
+        text.ignore("model_type", "architectures")  # names of the section's own class; the family is the whole model's
     residual = family.read_residual(text)
     layers = tuple(_read_layer(family, text, index, residual) for index in range(family.count_layers(text)))
     quantization, findings = read_quantization(top, text, family.quantized, files.extras)

@@ -29,9 +29,9 @@ MAX_EXPERTS = 1 << 16
 _SCORINGS: Mapping[str, Scoring] = {"softmax": "softmax", "sigmoid": "sigmoid"}
 
 
-def read_activation(reader: ConfigReader) -> ActivationSpec:
-    """`hidden_act`, with the two bounds of SiTU where it is that (null: 1 for the gate, none for the other)."""
-    name = reader.choice("hidden_act", _ACTIVATIONS, "silu")
+def read_activation(reader: ConfigReader, key: str = "hidden_act", default: str = "silu") -> ActivationSpec:
+    """The activation under `key`; for SiTU with its two bounds (null: 1 for the gate, none for the other)."""
+    name = reader.choice(key, _ACTIVATIONS, default)
     if name != "situ":
         return ActivationSpec(name)
     return ActivationSpec(
@@ -41,11 +41,13 @@ def read_activation(reader: ConfigReader) -> ActivationSpec:
     )
 
 
-def read_dense(reader: ConfigReader, index: int, *, bias_key: str | None = None) -> DenseFeedForward:
+def read_dense(
+    reader: ConfigReader, index: int, *, bias_key: str | None = None, activation: str = "hidden_act"
+) -> DenseFeedForward:
     """One gated MLP of `intermediate_size`, the same in every layer."""
     del index
     bias = reader.flag(bias_key, False) if bias_key else False
-    return DenseFeedForward(reader.integer("intermediate_size"), read_activation(reader), bias)
+    return DenseFeedForward(reader.integer("intermediate_size"), read_activation(reader, activation), bias)
 
 
 def read_mixtral_experts(reader: ConfigReader, index: int) -> RoutedExperts:

@@ -22,7 +22,7 @@ _TINY = {
 
 LLAMA = Family(
     name="llama",
-    model_types=("llama",),
+    model_types=("llama", "iquestcoder"),
     architectures=("LlamaForCausalLM",),
     native=True,
     read_mixer=partial(read_gqa, defaults=GqaDefaults()),

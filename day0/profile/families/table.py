@@ -6,21 +6,45 @@ from collections.abc import Mapping
 
 from day0.profile.families.deepseek import DEEPSEEKS
 from day0.profile.families.deepseek_v4 import DEEPSEEK_V4
+from day0.profile.families.ernie import ERNIES
+from day0.profile.families.exaone import EXAONES
 from day0.profile.families.family import Family
+from day0.profile.families.flint import FLINT
+from day0.profile.families.gemma import GEMMAS
+from day0.profile.families.gemma4 import GEMMA4S
+from day0.profile.families.glm import GLMS
+from day0.profile.families.gpt_oss import GPT_OSS
+from day0.profile.families.granite import GRANITES
 from day0.profile.families.grouped_query import LLAMA, MIXTRAL, QWEN3, QWEN3_MOE
-from day0.profile.families.kimi import KIMI_K3
+from day0.profile.families.hunyuan import HUNYUANS
+from day0.profile.families.kimi import KIMIS
+from day0.profile.families.kolibri import KOLIBRI
+from day0.profile.families.laguna import LAGUNA
 from day0.profile.families.latent import LATENT_DECODERS
 from day0.profile.families.lfm2 import LFM2S
 from day0.profile.families.lightning import LIGHTNINGS
+from day0.profile.families.llama4 import LLAMA4S
 from day0.profile.families.mamba_hybrid import MAMBA_HYBRIDS
+from day0.profile.families.mimo_v2 import MIMO_V2
+from day0.profile.families.minimax_m2 import MINIMAX_M2
+from day0.profile.families.mistral import MISTRALS
 from day0.profile.families.mixed_latent import MIXED_LATENT_DECODERS
+from day0.profile.families.mllama import MLLAMA
+from day0.profile.families.muse import MUSES
+from day0.profile.families.nemotron_nas import NEMOTRON_NAS
+from day0.profile.families.olmo import OLMOS
+from day0.profile.families.olmo_hybrid import OLMO_HYBRID
+from day0.profile.families.phi import PHIS
+from day0.profile.families.qwen import QWENS
 from day0.profile.families.qwen_hybrid import QWEN_HYBRIDS
+from day0.profile.families.smollm3 import SMOLLM3
 from day0.profile.families.sparse import SPARSE_DECODERS
 
 FAMILIES: Mapping[str, Family] = {
     family.name: family
     for family in (
-        *(LLAMA, QWEN3, MIXTRAL, QWEN3_MOE, KIMI_K3),
+        *(LLAMA, QWEN3, MIXTRAL, QWEN3_MOE),
+        *KIMIS,
         *QWEN_HYBRIDS,
         *DEEPSEEKS,
         DEEPSEEK_V4,
@@ -30,6 +54,21 @@ FAMILIES: Mapping[str, Family] = {
         *MAMBA_HYBRIDS,
         *LIGHTNINGS,
         *LFM2S,
+        *(NEMOTRON_NAS, OLMO_HYBRID),
+        *(FLINT, GPT_OSS, KOLIBRI, LAGUNA, MIMO_V2, MINIMAX_M2, MLLAMA, SMOLLM3),
+        *ERNIES,
+        *EXAONES,
+        *GEMMA4S,
+        *GEMMAS,
+        *GLMS,
+        *GRANITES,
+        *HUNYUANS,
+        *LLAMA4S,
+        *MISTRALS,
+        *MUSES,
+        *OLMOS,
+        *PHIS,
+        *QWENS,
     )
 }
 
