@@ -30,5 +30,33 @@ LINEAR_ATTENTION: tuple[Operator, ...] = (
              "state[states heads head_dim value_dim] float32",
              "y[tokens heads value_dim] float32; state_out[states heads head_dim value_dim] float32", RECURRENCE,
              "Kimi Linear, arXiv 2510.26692", attributes="scale", phases=("decode",)),
+    contract("gated_delta_gate", "linear attention",
+             "log decay per head, -exp(a_log) softplus(a + dt_bias), and write strength times sigmoid(b)",
+             "a[tokens value_heads]; a_log[value_heads] float32; dt_bias[value_heads] float32; b[tokens value_heads]",
+             "g[tokens value_heads] float32; beta[tokens value_heads] float32", POINTWISE,
+             "Gated DeltaNet, arXiv 2412.06464", attributes="strength"),
+    contract("gated_delta_chunk", "linear attention", "delta rule with one decay per head, in chunks of a sequence",
+             "q[tokens key_heads head_dim] float32; k[tokens key_heads head_dim] float32; "
+             "v[tokens value_heads value_dim]; g[tokens value_heads] float32; beta[tokens value_heads] float32; "
+             "state[states value_heads head_dim value_dim] float32",
+             "y[tokens value_heads value_dim]; state_out[states value_heads head_dim value_dim] float32", RECURRENCE,
+             "Gated DeltaNet, arXiv 2412.06464", attributes="scale", phases=("prefill",)),
+    contract("gated_delta_recurrent", "linear attention", "delta rule with one decay per head, one token at a time",
+             "q[tokens key_heads head_dim] float32; k[tokens key_heads head_dim] float32; "
+             "v[tokens value_heads value_dim]; g[tokens value_heads] float32; beta[tokens value_heads] float32; "
+             "state[states value_heads head_dim value_dim] float32",
+             "y[tokens value_heads value_dim]; state_out[states value_heads head_dim value_dim] float32", RECURRENCE,
+             "Gated DeltaNet, arXiv 2412.06464", attributes="scale", phases=("decode",)),
+    contract("lightning_chunk", "linear attention",
+             "linear attention whose state of each head decays at a fixed rate, in chunks of a sequence",
+             "q[tokens heads head_dim]; k[tokens heads head_dim]; v[tokens heads head_dim]; slope[heads] float32; "
+             "state[states heads head_dim head_dim] float32",
+             "y[tokens heads head_dim]; state_out[states heads head_dim head_dim] float32", RECURRENCE,
+             "Lightning Attention-2, arXiv 2401.04658", phases=("prefill",)),
+    contract("lightning_recurrent", "linear attention", "the same, one token at a time",
+             "q[tokens heads head_dim]; k[tokens heads head_dim]; v[tokens heads head_dim]; slope[heads] float32; "
+             "state[states heads head_dim head_dim] float32",
+             "y[tokens heads head_dim]; state_out[states heads head_dim head_dim] float32", RECURRENCE,
+             "Lightning Attention-2, arXiv 2401.04658", phases=("decode",)),
 )
 # fmt: on
