@@ -15,6 +15,7 @@ from day0.errors import InputError
 from day0.inventory import OperatorNeed, operators_needed
 from day0.operators import OPERATORS
 from day0.profile.read import read_profile
+from day0.runtime.ops.registry import KERNELS
 from day0.source.resolve import recipe_names, resolve
 
 RUN = {"versions": {"torch": "2.13.0"}, "date": "2026-09-01", "command": "measure"}
@@ -255,8 +256,10 @@ class TestRefusals:
 class TestShipped:
     whitelist = load_whitelist()
 
-    def test_every_operator_has_an_entry(self) -> None:
-        assert {operator for operator, _, _ in self.whitelist.columns} == set(OPERATORS)
+    def test_every_operator_of_the_runtime_has_an_entry(self) -> None:
+        entries = {operator for operator, _, _ in self.whitelist.columns}
+        assert entries >= set(KERNELS) & set(OPERATORS)
+        assert entries <= set(OPERATORS), "what no kernel has is a gap, not an entry for a word nobody knows"
 
     def test_it_names_a_device_for_every_machine(self) -> None:
         assert self.whitelist.present_device() in self.whitelist.devices

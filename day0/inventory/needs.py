@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from day0.errors import Finding
 from day0.inventory.feed_forward import FEED_FORWARD_RULES
 from day0.inventory.mixers import MIXER_RULES
-from day0.inventory.use import DTYPE_WORDS, Fact, Facts, Use, use
+from day0.inventory.residuals import hyper_connection_join, hyper_connection_read, hyper_connection_write
+from day0.inventory.use import DTYPE_WORDS, Fact, Facts, Use, linear, use
 from day0.inventory.vision import vision
 from day0.inventory.watch import Watch
+from day0.inventory.ways_back import WAYS_BACK, plain_way_back
 from day0.operators import OPERATORS, Phase
 from day0.profile.profile import (
     ArchitectureProfile,
     AttentionResidual,
+    HyperConnections,
     LayerSpec,
     NoFeedForward,
     NoMixer,
@@ -93,7 +96,7 @@ def _parts_without_rule(profile: ArchitectureProfile) -> Iterator[str]:
         for part, spec, rules in (
             ("mixer", layer.mixer, (NoMixer, *MIXER_RULES)),
             ("feed_forward", layer.feed_forward, (NoFeedForward, *FEED_FORWARD_RULES)),
-            ("residual", layer.residual, (PlainResidual, AttentionResidual)),
+            ("residual", layer.residual, (PlainResidual, AttentionResidual, HyperConnections, *WAYS_BACK)),
         ):
             if type(spec) not in rules:
                 parts[f"{part}.{spec.kind}"] = None
@@ -137,6 +140,8 @@ def _all_uses(profile: ArchitectureProfile, watch: Watch) -> Iterator[tuple[int 
             yield layer.index, used
     if isinstance(profile.residual, AttentionResidual):
         yield None, _residual_mix("output_res", seen, profile.residual)
+    if isinstance(profile.residual, HyperConnections):
+        yield None, hyper_connection_join(watch.see("residual", profile.residual), hidden)
     yield None, use("rms_norm", "norm", width=hidden, eps=seen.norm_eps)
     yield None, use("lm_head", "lm_head", vocab=vocab, width=hidden)
     yield None, use("sampling", "sampling", vocab=vocab)
@@ -160,10 +165,16 @@ def _branch(
     # The first layer's mixer reads the embedding itself: there is nothing to mix yet.
     if isinstance(layer.residual, AttentionResidual) and (layer.index, name) != (0, "mixer"):
         yield _residual_mix(f"{name}_res", profile, residual)
+    if isinstance(layer.residual, HyperConnections):
+        yield hyper_connection_read(name, residual, profile.hidden_size)
     yield from _norm(f"{name}_norm", profile, layer)
     yield from inside
     yield from _norm(f"{name}_post_norm", profile, layer)
-    yield use("residual_add", name, width=profile.hidden_size)
+    if isinstance(layer.residual, HyperConnections):
+        yield hyper_connection_write(name, residual, profile.hidden_size)
+    else:
+        way_back = WAYS_BACK.get(type(layer.residual), plain_way_back)
+        yield way_back(name, residual, profile.hidden_size)
 
 
 _NORMS = ("mixer_norm", "mixer_post_norm", "ffn_norm", "ffn_post_norm")
@@ -172,6 +183,16 @@ _NORMS = ("mixer_norm", "mixer_post_norm", "ffn_norm", "ffn_post_norm")
 def _norm(name: str, profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Use]:
     if name in layer.norms:
         yield use("rms_norm", name, width=profile.hidden_size, eps=profile.norm_eps)
+    if name in layer.gated_norms:
+        yield from _norm_gate(name, profile.hidden_size, layer.norm_gate_rank)
+
+
+def _norm_gate(name: str, hidden: int, rank: int) -> Iterator[Use]:
+    """What a norm gives, times a sigmoid of itself through `rank` channels."""
+    yield linear(f"{name}.gate_down", hidden, rank)
+    yield use("silu", f"{name}.gate", width=rank)
+    yield linear(f"{name}.gate_up", rank, hidden)
+    yield use("sigmoid_gate", name, width=hidden)
 
 
 def _residual_mix(place: str, profile: ArchitectureProfile, spec: AttentionResidual) -> Use:

@@ -24,9 +24,9 @@ NOT_OPERATORS = frozenset(
         "profile.findings",
         "profile.dtype",  # of every need
         "profile.residual",  # told by the layers
+        "mixer.kda.decay_rates",  # how they are stored
         "profile.mtp",  # beside the decoder, not part of a step
-        "mixer.gqa.rope.parameters",  # numbers of the frequency rule, which is named
-        "mixer.mla.rope.parameters",
+        "mixer.kda.decay_rates",  # how files store them
         "profile.quantization.method",
         "profile.vision.num_layers",
         "profile.vision.position_frames",
@@ -34,6 +34,12 @@ NOT_OPERATORS = frozenset(
     )
 )
 """Facts that no operator depends on."""
+
+_NOT_OPERATORS_ANYWHERE = (
+    ".rope.parameters",  # numbers of the frequency rule, which is named
+    ".indexer.rope.theta",  # an indexer turns by the table of its attention
+    ".indexer.rope.scaling",
+)
 
 
 class Watch:
@@ -57,7 +63,7 @@ class Watch:
         for path, specs in self._seen.items():
             for entry in fields(specs[0]):
                 place = f"{path}.{entry.name}"
-                if entry.name in self._read[path] or place in NOT_OPERATORS:
+                if entry.name in self._read[path] or _is_no_operator(place):
                     continue
                 values = [value for spec in specs if (value := getattr(spec, entry.name)) != _default(entry)]
                 if values:
@@ -83,6 +89,10 @@ class _Watched:
         self._watch.note(self._path, name)
         value = getattr(self._spec, name)
         return self._watch.see(f"{self._path}.{name}", value) if is_dataclass(value) else value
+
+
+def _is_no_operator(place: str) -> bool:
+    return place in NOT_OPERATORS or place.endswith(_NOT_OPERATORS_ANYWHERE)
 
 
 def _default(entry: Field[Any]) -> Any:
