@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from day0.errors import Finding, InputError
 
@@ -56,6 +59,9 @@ def refuse_lfs_pointer(data: bytes, where: str) -> None:
 def parse_object(data: bytes, *, where: str, name: str) -> JsonObject:
     """Parse a JSON object. Errors carry `where` (a full path), findings `name` (as the report shows the file)."""
     text, findings = _decode(data, where, name)
+    plain = _parse_plain(text)
+    if plain is not None:
+        return JsonObject(plain, findings)
     oddities = _Oddities()
     try:
         value = json.loads(
@@ -80,6 +86,34 @@ def parse_object(data: bytes, *, where: str, name: str) -> JsonObject:
     if oddities.seen:
         findings += tuple(_locate_oddities(text, name))
     return JsonObject(value, findings)
+
+
+def _parse_plain(text: str) -> dict[str, Any] | None:
+    """The object where the text has no oddity, by a faster reader; None where there may be one to look for.
+
+    Without escapes a text has two quotes for each string, so a repeated key shows as a string that is not there.
+    """
+    if "\\" in text:
+        return None
+    try:
+        value = msgspec.json.decode(text)
+        plain = isinstance(value, dict) and text.count('"') == 2 * _count_strings(value)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return value if plain else None
+
+
+def _count_strings(value: dict[str, Any] | list[Any]) -> int:
+    """Keys and strings of a parsed text."""
+    values = list(value.values()) if isinstance(value, dict) else value
+    kinds = Counter(map(type, values))  # half a million strings in one object are counted without a loop
+    nested = (
+        sum(_count_strings(inner) for inner in values if isinstance(inner, (dict, list)))
+        if (kinds[dict] or kinds[list])
+        else 0
+    )
+    keys = len(value) if isinstance(value, dict) else 0
+    return keys + kinds[str] + nested
 
 
 def _decode(data: bytes, where: str, name: str) -> tuple[str, tuple[Finding, ...]]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from day0.errors import Finding
 
 SourceKind = Literal["hub", "folder", "config", "recipe"]
@@ -21,9 +23,11 @@ DTYPE_BITS: Mapping[str, int] = {
 """Width in bits of every dtype that a safetensors header may name."""
 
 
-@dataclass(frozen=True, slots=True)
-class TensorHeader:
-    """One tensor as its shard's header describes it. `begin` and `end` are offsets from the start of the file."""
+class TensorHeader(msgspec.Struct, frozen=True, gc=False):
+    """One tensor as its shard's header describes it. `begin` and `end` are offsets from the start of the file.
+
+    A struct, where other records are dataclasses: a model has half a million, and these are made five times as fast.
+    """
 
     dtype: str
     shape: tuple[int, ...]

@@ -27,13 +27,14 @@ _METADATA = "__metadata__"
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _Entry(msgspec.Struct):
+class _Entry(msgspec.Struct, gc=False):
     dtype: str
     shape: tuple[_Count, ...]
     data_offsets: tuple[_Count, _Count]
 
 
-_ENTRIES = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ENTRIES = msgspec.json.Decoder(dict[str, _Entry])
+_RAW_ENTRIES = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ENTRY = msgspec.json.Decoder(_Entry)
 _TEXT_MAP = msgspec.json.Decoder(dict[str, str])
 
@@ -89,21 +90,46 @@ def parse_header(data: bytes, file_size: int, *, shard: str, where: str) -> Shar
     length = header_length(data, file_size, where)
     assert len(data) >= PREFIX_BYTES + length, "the caller reads the whole header"
     text = data[PREFIX_BYTES : PREFIX_BYTES + length]
-    raw = _decode_entries(text, where)
-    metadata = _decode_metadata(raw.pop(_METADATA, None), where)
-    _refuse_duplicates(text, raw, metadata, where)
-    tensors = _decode_tensors(raw, PREFIX_BYTES + length, shard, where)
+    entries, metadata = _decode_header(text, where)
+    _refuse_duplicates(text, entries, metadata, where)
+    tensors = _place_tensors(entries, PREFIX_BYTES + length, shard, where)
     _check_coverage(tensors, PREFIX_BYTES + length, file_size, where)
     return ShardHeader(tensors, metadata)
 
 
-def _decode_entries(text: bytes, where: str) -> dict[str, msgspec.Raw]:
+def _decode_header(text: bytes, where: str) -> tuple[dict[str, _Entry], dict[str, str]]:
+    """Entries and metadata: all at once where the text is as writers write it, else one by one to name the culprit."""
     if not text.startswith(b"{"):
         raise InputError("the header is not a JSON object: not a safetensors file", where=where)
     try:
-        return _ENTRIES.decode(text)
+        metadata, rest = _cut_metadata(text)
+        return _ENTRIES.decode(rest), metadata
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _decode_one_by_one(text, where)
+
+
+def _cut_metadata(text: bytes) -> tuple[dict[str, str], bytes]:
+    """The metadata where it stands first, and the header without it."""
+    start = b'{"%s":' % _METADATA.encode()
+    end = text.find(b"}") + 1
+    if not text.startswith(start) or text[end : end + 2] != b',"':
+        return {}, text
+    return _TEXT_MAP.decode(text[len(start) : end]), b"{" + text[end + 1 :]
+
+
+def _decode_one_by_one(text: bytes, where: str) -> tuple[dict[str, _Entry], dict[str, str]]:
+    try:
+        raw = _RAW_ENTRIES.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"the header is not valid JSON: {error}", where=where) from None
+    metadata = _decode_metadata(raw.pop(_METADATA, None), where)
+    entries: dict[str, _Entry] = {}
+    for name, entry in raw.items():
+        try:
+            entries[name] = _ENTRY.decode(entry)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(f"tensor {name}: {error}", where=where) from None
+    return entries, metadata
 
 
 def _decode_metadata(raw: msgspec.Raw | None, where: str) -> dict[str, str]:
@@ -115,10 +141,10 @@ def _decode_metadata(raw: msgspec.Raw | None, where: str) -> dict[str, str]:
         raise InputError(f"{_METADATA} must map text to text", where=where) from None
 
 
-def _refuse_duplicates(text: bytes, raw: Mapping[str, msgspec.Raw], metadata: Mapping[str, str], where: str) -> None:
+def _refuse_duplicates(text: bytes, entries: Mapping[str, _Entry], metadata: Mapping[str, str], where: str) -> None:
     """A name given twice hides a tensor. Counting one field of each entry is enough to see that all is well."""
-    mentions = text.count(b'"data_offsets"') - ("data_offsets" in raw) - ("data_offsets" in metadata)
-    if mentions == len(raw) and b"\\" not in text:
+    mentions = text.count(b'"data_offsets"') - ("data_offsets" in entries) - ("data_offsets" in metadata)
+    if mentions == len(entries) and b"\\" not in text:
         return
 
     def refuse(pairs: list[tuple[str, object]]) -> None:
@@ -134,29 +160,24 @@ def _refuse_duplicates(text: bytes, raw: Mapping[str, msgspec.Raw], metadata: Ma
         raise InputError(f"the header is not valid JSON: {error}", where=where) from None
 
 
-def _decode_tensors(raw: Mapping[str, msgspec.Raw], data_start: int, shard: str, where: str) -> dict[str, TensorHeader]:
+def _place_tensors(entries: Mapping[str, _Entry], data_start: int, shard: str, where: str) -> dict[str, TensorHeader]:
     tensors: dict[str, TensorHeader] = {}
     # A model has few kinds of tensors: each is sized once, and half a million entries share its dtype and shape.
     kinds: dict[tuple[str, tuple[int, ...]], tuple[str, tuple[int, ...], int]] = {}
-    name = ""
-    try:
-        for name, entry_text in raw.items():
-            entry = _ENTRY.decode(entry_text)
-            kind = kinds.get((entry.dtype, entry.shape))
-            if kind is None:
-                kind = (entry.dtype, entry.shape, _stored_bytes(entry, name, where))
-                kinds[entry.dtype, entry.shape] = kind
-            dtype, shape, expected = kind
-            begin, end = entry.data_offsets
-            if end - begin != expected:
-                raise InputError(
-                    f"tensor {name}: {dtype} {list(shape)} takes {expected:,} bytes,"
-                    f" but its offsets [{begin}, {end}] hold {end - begin:,}",
-                    where=where,
-                )
-            tensors[name] = TensorHeader(dtype, shape, shard, data_start + begin, data_start + end)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InputError(f"tensor {name}: {error}", where=where) from None
+    for name, entry in entries.items():
+        kind = kinds.get((entry.dtype, entry.shape))
+        if kind is None:
+            kind = (entry.dtype, entry.shape, _stored_bytes(entry, name, where))
+            kinds[entry.dtype, entry.shape] = kind
+        dtype, shape, expected = kind
+        begin, end = entry.data_offsets
+        if end - begin != expected:
+            raise InputError(
+                f"tensor {name}: {dtype} {list(shape)} takes {expected:,} bytes,"
+                f" but its offsets [{begin}, {end}] hold {end - begin:,}",
+                where=where,
+            )
+        tensors[name] = TensorHeader(dtype, shape, shard, data_start + begin, data_start + end)
     return tensors
 
 
@@ -173,12 +194,12 @@ def _stored_bytes(entry: _Entry, name: str, where: str) -> int:
 
 def _check_coverage(tensors: Mapping[str, TensorHeader], data_start: int, file_size: int, where: str) -> None:
     """Every byte after the header belongs to exactly one tensor."""
-    position, previous = data_start, "the header"
-    for begin, end, name in sorted((tensor.begin, tensor.end, name) for name, tensor in tensors.items()):
-        if begin != position:
-            relation = "overlaps" if begin < position else "leaves a hole after"
-            raise InputError(f"tensor {name} {relation} {previous}", where=where)
-        position, previous = end, f"tensor {name}"
+    position, previous = data_start, ""
+    for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):
+        if tensor.begin != position:
+            relation = "overlaps" if tensor.begin < position else "leaves a hole after"
+            raise InputError(f"tensor {name} {relation} {previous or 'the header'}", where=where)
+        position, previous = tensor.end, f"tensor {name}"
     if position > file_size:
         raise InputError(
             f"is truncated: {file_size:,} bytes, its header describes {position:,}",

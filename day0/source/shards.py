@@ -62,9 +62,9 @@ def parse_index(data: bytes, *, where: str) -> ShardIndex:
     weight_map = parsed.value.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError("has no `weight_map` with a shard for each tensor", where=where)
-    for tensor, shard in weight_map.items():
-        if not isinstance(shard, str):
-            raise InputError(f"tensor {tensor}: its shard must be a file name, got {shard!r}", where=where)
+    if set(map(type, weight_map.values())) != {str}:
+        tensor, shard = next(item for item in weight_map.items() if not isinstance(item[1], str))
+        raise InputError(f"tensor {tensor}: its shard must be a file name, got {shard!r}", where=where)
     for shard in sorted(set(weight_map.values())):
         _refuse_unsafe_name(shard, where)
     metadata = parsed.value.get("metadata")
@@ -122,18 +122,18 @@ def refuse_missing(index: ShardIndex, stored: Collection[str]) -> None:
 
 def _join_indexed(index: ShardIndex, headers: Mapping[str, ShardHeader], stored: Sequence[str]) -> Checkpoint:
     """Honour the index: a tensor comes from the shard it names; whatever else the files hold is listed, not used."""
+    stored_in: dict[str, str] = {}
+    for shard, header in headers.items():
+        stored_in.update(dict.fromkeys(header.tensors, shard))
+    num_stored = sum(len(header.tensors) for header in headers.values())
     tensors: dict[str, TensorHeader] = {}
-    absent: list[str] = []
-    for name, shard in index.weight_map.items():
-        header = headers[shard].tensors.get(name)
-        if header is None:
-            absent.append(name)
-        else:
-            tensors[name] = header
-    if absent:
-        raise _assigned_but_absent(index, headers, absent)
+    if num_stored == len(stored_in) and stored_in == index.weight_map:  # as it should be
+        for header in headers.values():
+            tensors.update(header.tensors)
+    else:
+        tensors = _assigned_tensors(index, headers)
     findings = [*index.findings]
-    if sum(len(header.tensors) for header in headers.values()) > len(tensors):
+    if num_stored > len(tensors):
         extras = [
             f"{name} in {shard}"
             for shard, header in headers.items()
@@ -149,6 +149,15 @@ def _join_indexed(index: ShardIndex, headers: Mapping[str, ShardHeader], stored:
         message = f"total_size says {index.total_size:,} bytes, the headers add up to {size:,}"
         findings.append(Finding("index-total-size", "note", INDEX_NAME, message))
     return Checkpoint(tensors, index.shards, tuple(findings))
+
+
+def _assigned_tensors(index: ShardIndex, headers: Mapping[str, ShardHeader]) -> dict[str, TensorHeader]:
+    """Each tensor from the shard that the index names."""
+    found = {name: headers[shard].tensors.get(name) for name, shard in index.weight_map.items()}
+    absent = [name for name, header in found.items() if header is None]
+    if absent:
+        raise _assigned_but_absent(index, headers, absent)
+    return {name: header for name, header in found.items() if header is not None}
 
 
 def _assigned_but_absent(index: ShardIndex, headers: Mapping[str, ShardHeader], absent: Sequence[str]) -> InputError:
