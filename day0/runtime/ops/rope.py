@@ -7,6 +7,9 @@ from collections.abc import Mapping
 
 import torch
 
+SCALINGS = ("none", "linear", "llama3", "yarn")
+"""The frequency rules that `rope_frequencies` has; a profile may name others."""
+
 
 def rope_frequencies(
     theta: float, dim: int, scaling: str, parameters: Mapping[str, float]
@@ -45,8 +48,10 @@ def _yarn(
     def channel_of(turns: float) -> float:
         return dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
-    low = max(math.floor(channel_of(parameters.get("beta_fast", 32.0))), 0)
-    high = min(math.ceil(channel_of(parameters.get("beta_slow", 1.0))), dim - 1)
+    low, high = channel_of(parameters.get("beta_fast", 32.0)), channel_of(parameters.get("beta_slow", 1.0))
+    if parameters.get("truncate", 1.0):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
     ramp = ((torch.arange(dim // 2, dtype=torch.float32) - low) / max(high - low, 1e-3)).clamp(0.0, 1.0)
     scaled = frequencies * (1.0 - ramp) + frequencies / factor * ramp
     return scaled, parameters.get("attention_factor", _yarn_magnitude(factor, parameters))

@@ -74,6 +74,14 @@ def test_an_unknown_family_cannot_be_loaded(copy: Path) -> None:
         load(copy)
 
 
+@pytest.mark.parametrize("name", ["dynamic", "proportional"])
+def test_a_rotary_rule_that_the_runtime_lacks_is_named(copy: Path, name: str) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"rope_scaling": {"rope_type": name, "factor": 2.0}}))
+    with pytest.raises(CannotSay, match=f"rope scaling '{name}'"):
+        load(copy)
+
+
 def test_a_packing_that_is_not_read_cannot_be_loaded(copy: Path) -> None:
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "unheard-of"}}))

@@ -6,7 +6,6 @@ Weights are made and saved by transformers; the config beside them is the publis
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "llama rope linear": {"rope_scaling": {"type": "linear", "factor": 4.0}},
     "llama rope yarn": {"rope_scaling": YARN},
     "llama rope yarn with betas": {"rope_scaling": YARN | {"beta_fast": 16.0, "beta_slow": 2.0}},
+    "llama rope yarn not truncated": {"rope_scaling": YARN | {"truncate": False}},
     "llama rope yarn with magnitudes": {"rope_scaling": YARN | {"mscale": 1.0, "mscale_all_dim": 0.7}},
     "llama rope yarn with attention factor": {"rope_scaling": YARN | {"attention_factor": 1.3}},
     "llama rope parameters": {
@@ -224,6 +224,6 @@ def test_what_transformers_saves_can_be_read(pair, tmp_path: Path, make_engine) 
 def test_a_wrong_weight_is_noticed(pair, make_engine) -> None:
     model, _, folder = pair
     engine: Engine = make_engine(folder)
-    changed: Callable[[], torch.Tensor] = lambda: engine.model.layers[1].mixer.k_proj.weight  # noqa: E731
-    changed().copy_(changed().roll(1, dims=0))
+    weight = engine.model.layers[1].mixer.k_proj.weight
+    weight.copy_(weight.roll(1, dims=0))
     assert worst_error(engine.forward(prompt(17)), logits_of(model, prompt(17))) > 100 * LIMIT
