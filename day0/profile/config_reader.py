@@ -22,24 +22,39 @@ class ConfigReader:
     """One section of a config. Sections share what was read and what was defaulted.
 
     Every reading method raises InputError naming file and field when the value has the wrong type, or when the key
-    is missing and has no default. A JSON null counts as missing.
+    is missing and has no default. A JSON null counts as missing. `original` gives the file's words for keys that were
+    translated, for messages and lists.
     """
 
-    def __init__(self, values: Mapping[str, Any], file_name: str, *, parent: ConfigReader | None = None, key: str = ""):
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        file_name: str,
+        *,
+        parent: ConfigReader | None = None,
+        key: str = "",
+        original: Mapping[str, str] | None = None,
+    ):
         self.values = values
         self.file_name = file_name
+        self._original = original or {}
         self.prefix: str = f"{parent.prefix}{key}." if parent else ""
         self._read: set[str] = parent._read if parent else set()
         self._defaulted: set[str] = parent._defaulted if parent else set()
 
     def overlaid(self, values: Mapping[str, Any]) -> ConfigReader:
         """This section with some values replaced, as for one layer; what is read of it counts as read here."""
-        copy = ConfigReader({**self.values, **values}, self.file_name)
+        copy = ConfigReader({**self.values, **values}, self.file_name, original=self._original)
         copy.prefix, copy._read, copy._defaulted = self.prefix, self._read, self._defaulted
         return copy
 
     def where(self, key: str) -> str:
-        return f"{self.file_name}: {self.prefix}{key}"
+        return f"{self.file_name}: {self._in_file(self.prefix + key)}"
+
+    def _in_file(self, path: str) -> str:
+        """A dotted path in the file's own words."""
+        first, dot, rest = path.partition(".")
+        return self._original.get(first, first) + dot + rest
 
     def has(self, key: str) -> bool:
         """Whether the key is there and not null; asking counts as reading."""
@@ -145,11 +160,11 @@ class ConfigReader:
 
     @property
     def defaulted(self) -> tuple[str, ...]:
-        return tuple(sorted(self._defaulted))
+        return tuple(sorted(map(self._in_file, self._defaulted)))
 
     def unused(self) -> tuple[str, ...]:
         """Dotted paths of keys that nobody asked for; a section nobody opened is one entry."""
-        return tuple(sorted(self._unused_below(self.values, self.prefix)))
+        return tuple(sorted(map(self._in_file, self._unused_below(self.values, self.prefix))))
 
     def _unused_below(self, values: Mapping[str, Any], prefix: str) -> list[str]:
         unused: list[str] = []

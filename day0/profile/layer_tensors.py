@@ -22,7 +22,7 @@ def layer_drafts(profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Dra
     """All tensors of one layer, with paths relative to it."""
     hidden = profile.hidden_size
     for norm in layer.norms:
-        yield from norm_drafts(norm, profile)
+        yield from norm_drafts(f"{norm}.norm" if norm in layer.gated_norms else norm, profile)
     for norm in layer.gated_norms:
         # Small MLPs, and counted as such.
         yield Draft(f"{norm}.gate_down.weight", (layer.norm_gate_rank, hidden), "dense_mlp")

@@ -7,6 +7,7 @@ from typing import Any
 
 from day0.errors import Finding
 from day0.profile.config_reader import ConfigReader
+from day0.profile.dialects import translate
 from day0.profile.families.family import Family
 from day0.profile.families.table import FAMILIES, find_family
 from day0.profile.inert_keys import INERT_KEYS
@@ -23,9 +24,15 @@ def read_profile(files: ModelFiles) -> ArchitectureProfile:
     Raises InputError naming file and field where a known family's config is incomplete or contradicts itself. An
     unknown family is no error: its profile has no layers and an error finding.
     """
-    reader = ConfigReader(files.config, files.config_name)
+    translation = translate(files.config)
+    if translation is None:
+        reader = ConfigReader(files.config, files.config_name)
+        model_type = reader.word("model_type", "")
+    else:
+        reader = ConfigReader(translation.values, files.config_name, original=translation.original)
+        reader.ignore("model_type", *translation.inert)
+        model_type = translation.model_type
     architectures = reader.words("architectures", ())
-    model_type = reader.word("model_type", "")
     family = find_family(model_type, architectures)
     if family is None:
         return _unknown(reader, files, model_type, architectures)

@@ -56,7 +56,7 @@ def _gated_norms(reader: ConfigReader, layer: LayerSpec) -> LayerSpec:
     )
 
 
-_GATE_LEAVES = {"weight": "norm.weight", "gate_down.weight": "W_down.weight", "gate_up.weight": "W_up.weight"}
+_GATE_LEAVES = {"norm.weight": "norm.weight", "gate_down.weight": "W_down.weight", "gate_up.weight": "W_up.weight"}
 
 AXK2 = Family(
     name="axk2",
