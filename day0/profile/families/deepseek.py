@@ -10,7 +10,7 @@ from day0.profile.families.family import Family
 from day0.profile.families.latent_names import LATENT_NAMES, PREDICTOR_COPIES, with_predictors
 from day0.profile.profile import LatentAttention
 from day0.profile.read_latent import LatentDefaults, read_latent
-from day0.profile.read_mtp import NextLayers
+from day0.profile.read_predictors import following
 from day0.profile.read_shared_experts import ExpertDefaults, read_shared_experts
 from day0.profile.read_sparse import IndexDefaults, read_sparse_everywhere
 
@@ -55,7 +55,7 @@ DEEPSEEK_V3 = Family(
     architectures=("DeepseekV3ForCausalLM",),
     read_mixer=read_plain_latent,
     read_feed_forward=_V3_EXPERTS,
-    read_mtp=NextLayers(read_plain_latent, _V3_EXPERTS),
+    read_mtp=following(read_plain_latent, _V3_EXPERTS),
     names=with_predictors(LATENT_NAMES),
     unread=PREDICTOR_COPIES,
     inert=(*DERIVED, *TRAINED_WITH),
@@ -67,7 +67,7 @@ DEEPSEEK_V32 = Family(
     architectures=("DeepseekV32ForCausalLM",),
     read_mixer=_V32_MIXER,
     read_feed_forward=_V3_EXPERTS,
-    read_mtp=NextLayers(_V32_MIXER, _V3_EXPERTS),
+    read_mtp=following(_V32_MIXER, _V3_EXPERTS),
     names=with_predictors(LATENT_NAMES),
     unread=PREDICTOR_COPIES,
     # No MLP has biases.

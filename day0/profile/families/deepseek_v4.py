@@ -9,7 +9,7 @@ from day0.profile.families.decoder_names import layer_names, predictor_names
 from day0.profile.families.family import Family
 from day0.profile.read_compressed import read_compressed_attention
 from day0.profile.read_hyper_connections import read_manifold_connections
-from day0.profile.read_mtp import NextLayers
+from day0.profile.read_predictors import read_predictors
 from day0.profile.read_shared_experts import ExpertDefaults, read_shared_experts
 
 _COMPRESSOR_LEAVES = {
@@ -68,8 +68,14 @@ DEEPSEEK_V4 = Family(
     read_mixer=read_compressed_attention,
     read_feed_forward=_EXPERTS,
     read_residual=read_manifold_connections,
-    read_mtp=NextLayers(
-        read_compressed_attention, _EXPERTS, read_manifold_connections, stored_from_zero=True, split_join=True
+    read_mtp=partial(
+        read_predictors,
+        key="num_nextn_predict_layers",
+        mixer=read_compressed_attention,
+        feed_forward=_EXPERTS,
+        residual=read_manifold_connections,
+        like_last=False,
+        split_join=True,
     ),
     names={
         "embed.weight": "embed.weight",

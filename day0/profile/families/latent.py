@@ -13,7 +13,7 @@ from day0.profile.families.latent_names import LATENT_NAMES, PREDICTOR_COPIES, w
 from day0.profile.profile import LayerSpec, ModelEnds, PlainResidual, Residual, RoutedExperts
 from day0.profile.read_feed_forward import read_dense
 from day0.profile.read_latent import LatentDefaults
-from day0.profile.read_mtp import NextLayers
+from day0.profile.read_predictors import following
 from day0.profile.read_shared_experts import ExpertDefaults, read_shared_experts
 from day0.profile.storage import Storage
 
@@ -80,7 +80,7 @@ GLM4_MOE_LITE = Family(
     architectures=("Glm4MoeLiteForCausalLM",),
     read_mixer=read_plain_latent,
     read_feed_forward=_GLM_EXPERTS,
-    read_mtp=NextLayers(read_plain_latent, _GLM_EXPERTS),
+    read_mtp=following(read_plain_latent, _GLM_EXPERTS),
     norm_eps_default=1e-5,
     names=with_predictors(LATENT_NAMES),
     unread=PREDICTOR_COPIES,

@@ -15,7 +15,7 @@ from day0.profile.read_hyper_connections import read_manifold_connections
 from day0.profile.read_latent import LatentDefaults, read_latent
 from day0.profile.read_layer_kinds import read_layer_kind
 from day0.profile.read_mixers import read_kda
-from day0.profile.read_mtp import NextLayers
+from day0.profile.read_predictors import read_predictors
 from day0.profile.read_shared_experts import ExpertDefaults, read_shared_experts
 from day0.profile.read_sparse import IndexDefaults, read_sparse_latent, scheduled_indexers
 
@@ -179,7 +179,15 @@ GLM5_NEXT = Family(
     read_mixer=_next_mixer,
     read_feed_forward=_NEXT_EXPERTS,
     read_residual=_next_connections,
-    read_mtp=NextLayers(_next_mixer, _NEXT_EXPERTS, _next_connections),
+    read_mtp=partial(
+        read_predictors,
+        key="num_nextn_predict_layers",
+        mixer=_next_mixer,
+        feed_forward=_NEXT_EXPERTS,
+        residual=_next_connections,
+        numbered_on=True,
+        like_last=False,
+    ),
     norm_eps_default=1e-5,
     names=inside(with_predictors(_NEXT_NAMES), "model.language_model."),
     unread=tuple(name.replace("model.", "model.language_model.", 1) for name in PREDICTOR_COPIES),

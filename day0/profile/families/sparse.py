@@ -15,7 +15,7 @@ from day0.profile.families.latent_names import LATENT_NAMES, PREDICTOR_COPIES, w
 from day0.profile.profile import LayerSpec, OutputGate, RoutedExperts
 from day0.profile.read_hyper_connections import read_independent_connections
 from day0.profile.read_latent import LatentDefaults
-from day0.profile.read_mtp import NextLayers
+from day0.profile.read_predictors import following
 from day0.profile.read_shared_experts import ExpertDefaults, read_shared_experts
 from day0.profile.read_sparse import (
     IndexDefaults,
@@ -37,7 +37,7 @@ GLM_MOE_DSA = Family(
     architectures=("GlmMoeDsaForCausalLM",),
     read_mixer=_GLM_MIXER,
     read_feed_forward=_GLM_EXPERTS,
-    read_mtp=NextLayers(_GLM_MIXER, _GLM_EXPERTS),
+    read_mtp=following(_GLM_MIXER, _GLM_EXPERTS),
     norm_eps_default=1e-5,
     names=with_predictors(LATENT_NAMES),
     unread=PREDICTOR_COPIES,
