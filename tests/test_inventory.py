@@ -170,13 +170,15 @@ class TestWhatNoRuleReads:
         assert self.places(profiles()[family]) == []
 
     def test_a_field_that_is_set_in_one_layer(self) -> None:
-        mixer = replace(self.profile.layers[0].mixer, sinks=True)
-        assert self.places(self.first_layer(mixer=mixer)) == ["mixer.gqa.sinks = True"]
+        experts = self.profile.layers[0].feed_forward
+        bounded = replace(experts, activation=replace(experts.activation, linear_beta=2.0))
+        place = "feed_forward.moe.activation.linear_beta = 2.0"
+        assert self.places(self.first_layer(feed_forward=bounded)) == [place]
 
     def test_a_field_of_a_part_of_a_part(self) -> None:
         mixer = self.profile.layers[0].mixer
-        turned = replace(mixer, rope=replace(mixer.rope, sections=(2, 3)))
-        assert self.places(self.first_layer(mixer=turned)) == ["mixer.gqa.rope.sections = (2, 3)"]
+        turned = replace(mixer, rope=replace(mixer.rope, interleaved_sections=True))
+        assert self.places(self.first_layer(mixer=turned)) == ["mixer.gqa.rope.interleaved_sections = True"]
 
     def test_a_kind_without_a_rule(self) -> None:
         @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from day0.inventory.linear_mixers import linear_map_feed_forward
+from day0.inventory.norms import norm
+from day0.inventory.routers import router
 from day0.inventory.use import DTYPE_WORDS, Fact, Use, linear, use
 from day0.profile.mixers_linear import LinearMap
 from day0.profile.profile import ActivationSpec, ArchitectureProfile, DenseFeedForward, QuantizationSpec, RoutedExperts
@@ -38,6 +40,8 @@ def _gated_activation(place: str, width: int, activation: ActivationSpec) -> Use
             return use("silu_and_mul", place, width=width)
         case "silu_clamped":
             return use("silu_clamped_and_mul", place, width=width, limit=activation.limit)
+        case "swiglu_oai":
+            return use("swiglu_oai_and_mul", place, width=width, alpha=activation.alpha, limit=activation.limit)
         case "situ":
             return use("situ_and_mul", place, width=width, beta=activation.beta, linear_beta=activation.linear_beta)
         case _:
@@ -46,79 +50,79 @@ def _gated_activation(place: str, width: int, activation: ActivationSpec) -> Use
 
 
 def routed(spec: RoutedExperts, profile: ArchitectureProfile) -> Iterator[Use]:
-    hidden, quantization = profile.hidden_size, profile.quantization
+    hidden = profile.hidden_size
     experts_read = hidden if spec.latent_dim is None else spec.latent_dim
-    packed = quantization if quantization is not None and "routed_experts" in quantization.targets else None
-    yield linear("ffn.router", hidden, spec.router.num_experts)
-    yield _router(spec)
+    if spec.parallel is not None:
+        yield from _parallel(spec.parallel, profile)
+    yield from router(spec.router, hidden, profile.norm_eps)
     if spec.latent_dim is not None:
         yield linear("ffn.latent_down", hidden, spec.latent_dim)
+        if spec.latent_input_norm:
+            yield _norm("ffn.latent_input_norm", spec.latent_dim, profile)
+    yield from _experts(spec, experts_read, profile)
+    if spec.latent_dim is not None:
+        if spec.latent_norm:
+            yield _norm("ffn.latent_norm", spec.latent_dim, profile)
+        yield linear("ffn.latent_up", spec.latent_dim, hidden)
+    if spec.shared_width:
+        yield from _shared(spec, hidden)
+    if spec.parallel is not None:
+        yield norm("ffn.experts_post_norm", profile)
+        yield use("residual_add", "ffn.experts", width=hidden)
+
+
+def _norm(place: str, width: int, profile: ArchitectureProfile) -> Use:
+    """A norm of the model's kind over other channels than the model's own."""
+    plus_one = profile.norm_kind == "rms_plus_one"
+    return use("rms_norm_plus_one" if plus_one else "rms_norm", place, width=width, eps=profile.norm_eps)
+
+
+def _parallel(spec: DenseFeedForward, profile: ArchitectureProfile) -> Iterator[Use]:
+    """The MLP beside the experts, normed on its own; what the experts read is normed apart."""
+    yield from _mlp("ffn.parallel", profile.hidden_size, spec)
+    yield norm("ffn.parallel_post_norm", profile)
+    yield norm("ffn.experts_norm", profile)
+
+
+def _experts(spec: RoutedExperts, experts_read: int, profile: ArchitectureProfile) -> Iterator[Use]:
+    quantization = profile.quantization
+    packed = quantization if quantization is not None and "routed_experts" in quantization.targets else None
     if packed is not None:
         yield _dequantize("ffn.experts.gate", spec.width, experts_read, packed)
         yield _dequantize("ffn.experts.up", spec.width, experts_read, packed)
         yield _dequantize("ffn.experts.down", experts_read, spec.width, packed)
-    yield use(
-        "routed_experts" if spec.gated else "routed_experts_ungated",
-        "ffn.experts",
-        experts=spec.router.num_experts,
-        top_k=spec.router.top_k,
-        expert_in=experts_read,
-        expert_width=spec.width,
-        activation=_activation_words(spec.activation),
-        weight_format=packed.format if packed is not None else DTYPE_WORDS[profile.dtype],
-    )
-    if spec.latent_dim is not None:
-        if spec.latent_norm:
-            yield use("rms_norm", "ffn.latent_norm", width=spec.latent_dim, eps=profile.norm_eps)
-        yield linear("ffn.latent_up", spec.latent_dim, hidden)
-    if spec.shared_width:
-        activation = spec.shared_activation or spec.activation
-        shared = DenseFeedForward(spec.shared_width, activation, spec.shared_bias, spec.gated)
-        yield from _mlp("ffn.shared", hidden, shared)
-        if spec.shared_gate:
-            yield linear("ffn.shared_gate", hidden, 1)
-            yield use("token_sigmoid_gate", "ffn.shared_gate", width=hidden)
-        yield use("residual_add", "ffn.shared", width=hidden)
+    facts: dict[str, Fact] = {
+        "experts": spec.router.num_experts,
+        "top_k": spec.router.top_k,
+        "expert_in": experts_read,
+        "expert_width": spec.width,
+        "activation": _activation_words(spec.activation),
+        "weight_format": packed.format if packed is not None else DTYPE_WORDS[profile.dtype],
+    }
+    if spec.expert_norm:
+        yield use("normed_routed_experts", "ffn.experts", eps=profile.norm_eps, **facts)
+    elif spec.bias:
+        yield use("biased_routed_experts", "ffn.experts", **facts)
+    elif spec.weights_on_input:
+        yield use("input_weighted_experts", "ffn.experts", **facts)
+    else:
+        yield use("routed_experts" if spec.gated else "routed_experts_ungated", "ffn.experts", **facts)
+
+
+def _shared(spec: RoutedExperts, hidden: int) -> Iterator[Use]:
+    activation = spec.shared_activation or spec.activation
+    shared = DenseFeedForward(spec.shared_width, activation, spec.shared_bias, spec.gated)
+    yield from _mlp("ffn.shared", hidden, shared)
+    if spec.shared_gate:
+        yield linear("ffn.shared_gate", hidden, 1)
+        yield use("token_sigmoid_gate", "ffn.shared_gate", width=hidden)
+    yield use("residual_add", "ffn.shared", width=hidden)
 
 
 def _activation_words(spec: ActivationSpec) -> str:
     """The nonlinearity with its bound, for experts, which have it inside."""
-    return spec.name if spec.limit is None else f"{spec.name} clamped at {spec.limit:g}"
-
-
-def _router(spec: RoutedExperts) -> Use:
-    router = spec.router
-    if router.hash_rows:
-        return use(
-            "moe_router_hash",
-            "ffn.router",
-            experts=router.num_experts,
-            top_k=router.top_k,
-            table_rows=router.hash_rows,
-            scoring=router.scoring,
-            renormalize=router.renormalize,
-            scaling_factor=router.scaling_factor,
-        )
-    common: dict[str, Fact] = {
-        "experts": router.num_experts,
-        "top_k": router.top_k,
-        "renormalize": router.renormalize,
-        "scaling_factor": router.scaling_factor,
-        "correction_bias": router.correction_bias,
-        "num_groups": router.num_groups,
-        "topk_groups": router.topk_groups,
-    }
-    if router.best_of_group:
-        return use("moe_router_group_best_softmax", "ffn.router", **common)
-    return use(_ROUTERS[router.scoring], "ffn.router", **common)
-
-
-_ROUTERS: Mapping[str, str] = {
-    "softmax": "moe_router_topk_softmax",
-    "sigmoid": "moe_router_topk_sigmoid_bias",
-    "sqrtsoftplus": "moe_router_topk_sqrtsoftplus_bias",
-    "sparsemixer": "moe_router_sparsemixer",
-}
+    name = spec.name if spec.alpha is None else f"{spec.name} of {spec.alpha:g}"
+    return name if spec.limit is None else f"{name} clamped at {spec.limit:g}"
 
 
 def _dequantize(place: str, rows: int, columns: int, packing: QuantizationSpec) -> Use:

@@ -6,39 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from day0.inventory.compressed import COMPRESSED_RULES
+from day0.inventory.grouped_query import GROUPED_QUERY_RULES
 from day0.inventory.latent import LATENT_RULES
 from day0.inventory.linear_mixers import LINEAR_MIXER_RULES
-from day0.inventory.rotary import rotary
 from day0.inventory.use import Use, linear, use
 from day0.profile.profile import (
     ArchitectureProfile,
-    GroupedQueryAttention,
     KimiDeltaAttention,
 )
-
-
-def grouped_query(spec: GroupedQueryAttention, profile: ArchitectureProfile) -> Iterator[Use]:
-    hidden, eps = profile.hidden_size, profile.norm_eps
-    heads, kv_heads, dim = spec.num_heads, spec.num_kv_heads, spec.head_dim
-    yield linear("mixer.q_proj", hidden, heads * dim, bias=spec.qkv_bias)
-    for axis in "kv":
-        yield linear(f"mixer.{axis}_proj", hidden, kv_heads * dim, bias=spec.qkv_bias)
-    if spec.qk_norm is not None:
-        yield use("qk_norm", "mixer.qk_norm", heads=heads, kv_heads=kv_heads, head_dim=dim, eps=eps, form=spec.qk_norm)
-    if spec.rope is not None:
-        yield from rotary(spec.rope, dim, q=heads, k=kv_heads)
-    for plane in spec.cache_planes():
-        yield use("paged_cache_write", f"mixer.cache.{plane.name}", width=plane.elements)
-    yield use(
-        "paged_gqa_attention",
-        "mixer.attention",
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=dim,
-        scale=spec.scale,
-        window=spec.window,
-    )
-    yield linear("mixer.o_proj", heads * dim, hidden, bias=spec.o_bias)
 
 
 def kimi_delta(spec: KimiDeltaAttention, profile: ArchitectureProfile) -> Iterator[Use]:
@@ -69,7 +44,7 @@ def _delta_projection(name: str, full_rank: bool, spec: KimiDeltaAttention, hidd
 
 
 MIXER_RULES: Mapping[type, Callable[[Any, ArchitectureProfile], Iterator[Use]]] = {
-    GroupedQueryAttention: grouped_query,
+    **GROUPED_QUERY_RULES,
     **LATENT_RULES,
     **COMPRESSED_RULES,
     KimiDeltaAttention: kimi_delta,

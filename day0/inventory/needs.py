@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from day0.errors import Finding
+from day0.inventory.ends import after_branches, embeddings, logits
 from day0.inventory.feed_forward import FEED_FORWARD_RULES
 from day0.inventory.mixers import MIXER_RULES
+from day0.inventory.norms import LAYER_NORMS, layer_norm, norm
 from day0.inventory.residuals import hyper_connection_join, hyper_connection_read, hyper_connection_write
-from day0.inventory.use import DTYPE_WORDS, Fact, Facts, Use, linear, use
+from day0.inventory.use import DTYPE_WORDS, Fact, Facts, Use, use
 from day0.inventory.vision import vision
 from day0.inventory.watch import Watch
 from day0.inventory.ways_back import WAYS_BACK, plain_way_back
@@ -21,7 +23,6 @@ from day0.profile.profile import (
     LayerSpec,
     NoFeedForward,
     NoMixer,
-    PlainResidual,
 )
 
 
@@ -96,11 +97,11 @@ def _parts_without_rule(profile: ArchitectureProfile) -> Iterator[str]:
         for part, spec, rules in (
             ("mixer", layer.mixer, (NoMixer, *MIXER_RULES)),
             ("feed_forward", layer.feed_forward, (NoFeedForward, *FEED_FORWARD_RULES)),
-            ("residual", layer.residual, (PlainResidual, AttentionResidual, HyperConnections, *WAYS_BACK)),
+            ("residual", layer.residual, (AttentionResidual, HyperConnections, *WAYS_BACK)),
         ):
             if type(spec) not in rules:
                 parts[f"{part}.{spec.kind}"] = None
-        parts |= dict.fromkeys(f"norm {norm}" for norm in layer.norms if norm not in _NORMS)
+        parts |= dict.fromkeys(f"norm {norm}" for norm in layer.norms if norm not in LAYER_NORMS)
     if profile.quantization is not None:
         packed = [target for target in profile.quantization.targets if target != "routed_experts"]
         parts |= dict.fromkeys(f"quantization of {target}" for target in packed)
@@ -130,8 +131,8 @@ def _all_uses(profile: ArchitectureProfile, watch: Watch) -> Iterator[tuple[int 
     if not profile.layers:
         return
     seen: ArchitectureProfile = watch.see("profile", profile)
-    hidden, vocab = seen.hidden_size, seen.vocab_size
-    yield None, use("embedding_lookup", "embed", vocab=vocab, width=hidden)
+    for used in embeddings(seen):
+        yield None, used
     if seen.vision is not None:
         for used in vision(seen.vision):
             yield None, used
@@ -141,10 +142,10 @@ def _all_uses(profile: ArchitectureProfile, watch: Watch) -> Iterator[tuple[int 
     if isinstance(profile.residual, AttentionResidual):
         yield None, _residual_mix("output_res", seen, profile.residual)
     if isinstance(profile.residual, HyperConnections):
-        yield None, hyper_connection_join(watch.see("residual", profile.residual), hidden)
-    yield None, use("rms_norm", "norm", width=hidden, eps=seen.norm_eps)
-    yield None, use("lm_head", "lm_head", vocab=vocab, width=hidden)
-    yield None, use("sampling", "sampling", vocab=vocab)
+        yield None, hyper_connection_join(watch.see("residual", profile.residual), seen.hidden_size)
+    yield None, norm("norm", seen)
+    for used in logits(seen):
+        yield None, used
 
 
 def _layer_uses(profile: ArchitectureProfile, layer: LayerSpec, watch: Watch) -> Iterator[Use]:
@@ -155,6 +156,7 @@ def _layer_uses(profile: ArchitectureProfile, layer: LayerSpec, watch: Watch) ->
         rule = rules.get(type(spec))
         if rule is not None:
             yield from _branch(branch, rule(watch.see(path, spec), profile), profile, layer, watch)
+    yield from after_branches(profile, layer)
 
 
 def _branch(
@@ -167,32 +169,14 @@ def _branch(
         yield _residual_mix(f"{name}_res", profile, residual)
     if isinstance(layer.residual, HyperConnections):
         yield hyper_connection_read(name, residual, profile.hidden_size)
-    yield from _norm(f"{name}_norm", profile, layer)
+    yield from layer_norm(f"{name}_norm", profile, layer)
     yield from inside
-    yield from _norm(f"{name}_post_norm", profile, layer)
+    yield from layer_norm(f"{name}_post_norm", profile, layer)
     if isinstance(layer.residual, HyperConnections):
         yield hyper_connection_write(name, residual, profile.hidden_size)
     else:
         way_back = WAYS_BACK.get(type(layer.residual), plain_way_back)
         yield way_back(name, residual, profile.hidden_size)
-
-
-_NORMS = ("mixer_norm", "mixer_post_norm", "ffn_norm", "ffn_post_norm")
-
-
-def _norm(name: str, profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Use]:
-    if name in layer.norms:
-        yield use("rms_norm", name, width=profile.hidden_size, eps=profile.norm_eps)
-    if name in layer.gated_norms:
-        yield from _norm_gate(name, profile.hidden_size, layer.norm_gate_rank)
-
-
-def _norm_gate(name: str, hidden: int, rank: int) -> Iterator[Use]:
-    """What a norm gives, times a sigmoid of itself through `rank` channels."""
-    yield linear(f"{name}.gate_down", hidden, rank)
-    yield use("silu", f"{name}.gate", width=rank)
-    yield linear(f"{name}.gate_up", rank, hidden)
-    yield use("sigmoid_gate", name, width=hidden)
 
 
 def _residual_mix(place: str, profile: ArchitectureProfile, spec: AttentionResidual) -> Use:

@@ -37,6 +37,8 @@ NOT_OPERATORS = frozenset(
 
 _NOT_OPERATORS_ANYWHERE = (
     ".rope.parameters",  # numbers of the frequency rule, which is named
+    ".rope.short_factors",
+    ".rope.long_factors",
     ".indexer.rope.theta",  # an indexer turns by the table of its attention
     ".indexer.rope.scaling",
 )

@@ -6,12 +6,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from day0.inventory.use import Use, use
-from day0.profile.residuals import AffineResidual, WeighedResidual
+from day0.profile.residuals import AffineResidual, GatedResidual, PlainResidual, ScaledResidual, WeighedResidual
 
 
 def plain_way_back(branch: str, spec: Any, hidden: int) -> Use:
     del spec
     return use("residual_add", branch, width=hidden)
+
+
+def plain(branch: str, spec: PlainResidual, hidden: int) -> Use:
+    if spec.branch_scale == 1.0:
+        return use("residual_add", branch, width=hidden)
+    return use("weighed_residual_add", branch, width=hidden, skip=1.0, branch=spec.branch_scale, normed=False)
+
+
+def gated(branch: str, spec: GatedResidual, hidden: int) -> Use:
+    return use("gated_residual_add", branch, width=hidden, temperature=spec.temperature, eps=spec.eps)
 
 
 def weighed(branch: str, spec: WeighedResidual, hidden: int) -> Use:
@@ -25,6 +35,9 @@ def affine(branch: str, spec: AffineResidual, hidden: int) -> Use:
 
 
 WAYS_BACK: Mapping[type, Callable[[str, Any, int], Use]] = {
+    PlainResidual: plain,
+    ScaledResidual: plain_way_back,
+    GatedResidual: gated,
     WeighedResidual: weighed,
     AffineResidual: affine,
 }
