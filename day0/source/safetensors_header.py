@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -33,7 +33,13 @@ class _Entry(msgspec.Struct, gc=False):
     data_offsets: tuple[_Count, _Count]
 
 
-_ENTRIES = msgspec.json.Decoder(dict[str, _Entry])
+class _KnownEntry(_Entry, gc=False):
+    """An entry of a dtype that we know: one string for all that share it, which is quicker than one for each."""
+
+    dtype: Literal[tuple(DTYPE_BITS)]  # type: ignore[valid-type]
+
+
+_ENTRIES = msgspec.json.Decoder(dict[str, _KnownEntry])
 _RAW_ENTRIES = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ENTRY = msgspec.json.Decoder(_Entry)
 _TEXT_MAP = msgspec.json.Decoder(dict[str, str])
@@ -41,9 +47,10 @@ _TEXT_MAP = msgspec.json.Decoder(dict[str, str])
 
 @dataclass(frozen=True, slots=True)
 class ShardHeader:
-    """All tensors of one shard by name, and the free text its writer left."""
+    """All tensors of one shard by name, the bytes that they take together, and the free text its writer left."""
 
     tensors: Mapping[str, TensorHeader]
+    nbytes: int
     metadata: Mapping[str, str]
 
 
@@ -92,12 +99,14 @@ def parse_header(data: bytes, file_size: int, *, shard: str, where: str) -> Shar
     text = data[PREFIX_BYTES : PREFIX_BYTES + length]
     entries, metadata = _decode_header(text, where)
     _refuse_duplicates(text, entries, metadata, where)
-    tensors = _place_tensors(entries, PREFIX_BYTES + length, shard, where)
-    _check_coverage(tensors, PREFIX_BYTES + length, file_size, where)
-    return ShardHeader(tensors, metadata)
+    data_start = PREFIX_BYTES + length
+    tensors, end = _place_tensors(entries, data_start, shard, where)
+    if end != file_size:
+        _check_coverage(tensors, data_start, file_size, where)
+    return ShardHeader(tensors, file_size - data_start, metadata)
 
 
-def _decode_header(text: bytes, where: str) -> tuple[dict[str, _Entry], dict[str, str]]:
+def _decode_header(text: bytes, where: str) -> tuple[Mapping[str, _Entry], dict[str, str]]:
     """Entries and metadata: all at once where the text is as writers write it, else one by one to name the culprit."""
     if not text.startswith(b"{"):
         raise InputError("the header is not a JSON object: not a safetensors file", where=where)
@@ -160,10 +169,14 @@ def _refuse_duplicates(text: bytes, entries: Mapping[str, _Entry], metadata: Map
         raise InputError(f"the header is not valid JSON: {error}", where=where) from None
 
 
-def _place_tensors(entries: Mapping[str, _Entry], data_start: int, shard: str, where: str) -> dict[str, TensorHeader]:
+def _place_tensors(
+    entries: Mapping[str, _Entry], data_start: int, shard: str, where: str
+) -> tuple[dict[str, TensorHeader], int | None]:
+    """The tensors, and where in the file the last one ends; None where they do not follow each other in this order."""
     tensors: dict[str, TensorHeader] = {}
     # A model has few kinds of tensors: each is sized once, and half a million entries share its dtype and shape.
     kinds: dict[tuple[str, tuple[int, ...]], tuple[str, tuple[int, ...], int]] = {}
+    position, in_order = 0, True
     for name, entry in entries.items():
         kind = kinds.get((entry.dtype, entry.shape))
         if kind is None:
@@ -177,8 +190,11 @@ def _place_tensors(entries: Mapping[str, _Entry], data_start: int, shard: str, w
                 f" but its offsets [{begin}, {end}] hold {end - begin:,}",
                 where=where,
             )
+        if begin != position:
+            in_order = False
+        position = end
         tensors[name] = TensorHeader(dtype, shape, shard, data_start + begin, data_start + end)
-    return tensors
+    return tensors, data_start + position if in_order else None
 
 
 def _stored_bytes(entry: _Entry, name: str, where: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,6 +21,7 @@ SINGLE_NAME = f"model{SUFFIX}"
 HeaderReader = Callable[[Sequence[str]], Mapping[str, ShardHeader]]
 """Reads the headers of the named shards; how (disk, ranged reads) is the caller's business."""
 
+_SHARD_OF = operator.attrgetter("shard")
 _SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>\d+)-of-(?P<total>\d+)\.safetensors")
 _OTHER_WEIGHTS = (".bin", ".gguf", ".ggml", ".pth", ".pt", ".ckpt", ".h5", ".msgpack", ".onnx", ".npz")
 _NOT_WEIGHTS = frozenset({"training_args.bin", "optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state.pth"})
@@ -122,16 +124,14 @@ def refuse_missing(index: ShardIndex, stored: Collection[str]) -> None:
 
 def _join_indexed(index: ShardIndex, headers: Mapping[str, ShardHeader], stored: Sequence[str]) -> Checkpoint:
     """Honour the index: a tensor comes from the shard it names; whatever else the files hold is listed, not used."""
-    stored_in: dict[str, str] = {}
-    for shard, header in headers.items():
-        stored_in.update(dict.fromkeys(header.tensors, shard))
-    num_stored = sum(len(header.tensors) for header in headers.values())
     tensors: dict[str, TensorHeader] = {}
-    if num_stored == len(stored_in) and stored_in == index.weight_map:  # as it should be
-        for header in headers.values():
-            tensors.update(header.tensors)
-    else:
+    for header in headers.values():
+        tensors.update(header.tensors)
+    num_stored = sum(len(header.tensors) for header in headers.values())
+    size = sum(header.nbytes for header in headers.values())
+    if not len(tensors) == num_stored == len(index.weight_map) or not _all_in_place(index, tensors):
         tensors = _assigned_tensors(index, headers)
+        size = sum(tensor.nbytes for tensor in tensors.values())
     findings = [*index.findings]
     if num_stored > len(tensors):
         extras = [
@@ -144,11 +144,19 @@ def _join_indexed(index: ShardIndex, headers: Mapping[str, ShardHeader], stored:
         findings.append(Finding("tensors-outside-index", "warning", INDEX_NAME, message, "check how it was saved"))
     if unused := sorted(set(stored) - set(headers)):
         findings.append(_unused_files(unused, "the index does not name them"))
-    size = sum(tensor.nbytes for tensor in tensors.values())
     if index.total_size is not None and index.total_size != size:
         message = f"total_size says {index.total_size:,} bytes, the headers add up to {size:,}"
         findings.append(Finding("index-total-size", "note", INDEX_NAME, message))
     return Checkpoint(tensors, index.shards, tuple(findings))
+
+
+def _all_in_place(index: ShardIndex, tensors: Mapping[str, TensorHeader]) -> bool:
+    """Whether every tensor of the index is there and lies in the shard that the index names."""
+    try:
+        shards = map(_SHARD_OF, map(tensors.__getitem__, index.weight_map))
+        return all(map(operator.eq, shards, index.weight_map.values()))
+    except KeyError:
+        return False
 
 
 def _assigned_tensors(index: ShardIndex, headers: Mapping[str, ShardHeader]) -> dict[str, TensorHeader]:
