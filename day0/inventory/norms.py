@@ -19,8 +19,10 @@ def norm(place: str, profile: ArchitectureProfile, eps: float | None = None) -> 
             return use("rms_norm", place, width=width, eps=eps)
         case "rms_plus_one":
             return use("rms_norm_plus_one", place, width=width, eps=eps)
-        case "layer" | "layer_bias":
-            return use("layer_norm", place, width=width, eps=eps, bias=profile.norm_kind == "layer_bias")
+        case "layer":
+            return use("layer_norm_without_bias", place, width=width, eps=eps)
+        case "layer_bias":
+            return use("layer_norm", place, width=width, eps=eps)
 
 
 def layer_norm(name: str, profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Use]:
