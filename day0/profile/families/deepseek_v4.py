@@ -85,6 +85,6 @@ DEEPSEEK_V4 = Family(
         **{ours: theirs.removeprefix("model.") for ours, theirs in _DECODER.items()},
         **predictor_names(_DECODER, "mtp.{l}", _JOINT),
     },
-    # Widths of heads are written by name, and no layer has a dense MLP or biases.
-    inert=("attention_bias", "mlp_bias", "intermediate_size"),
+    # No product has biases, whatever these say.
+    inert=("attention_bias", "mlp_bias"),
 )
