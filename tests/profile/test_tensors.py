@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
+import msgspec
 import pytest
 
 from day0.errors import CannotSay, InputError
@@ -131,9 +131,9 @@ def compare(config_of, files_of, profile_of, headers_of):
             if change is None:
                 del headers[name]
             elif name in headers:
-                headers[name] = replace(headers[name], **change)
+                headers[name] = msgspec.structs.replace(headers[name], **change)
             else:
-                headers[name] = replace(next(iter(headers.values())), **change)
+                headers[name] = msgspec.structs.replace(next(iter(headers.values())), **change)
         return compare_tensors(profile, files_of(config_of(recipe, **edits), tensors=headers))
 
     return run
@@ -166,6 +166,14 @@ def test_a_wrong_shape_is_an_error_with_both_shapes(compare, shape: tuple[int, .
     assert str(list(shape)) in finding.message
     assert "[4096, 4096]" in finding.message
     assert not found.sound
+
+
+def test_one_finding_for_a_shape_in_all_layers_and_experts(compare, profile_of, headers_of) -> None:
+    names = [name for name in headers_of(profile_of("qwen3-30b-a3b")) if name.endswith("up_proj.weight")]
+    changed = {name: {"shape": (2048, 768)} for name in names} | {"model.norm.weight": {"shape": (7,)}}
+    experts, norm = compare("qwen3-30b-a3b", changed).findings
+    assert experts.where == f"model.safetensors: {names[0]} and {len(names) - 1:,} more"
+    assert norm.where == "model.safetensors: model.norm.weight"
 
 
 @pytest.mark.parametrize(
