@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -55,11 +54,9 @@ class TensorSpec:
     def total_parameters(self) -> int:
         return self.count * self.parameters
 
-    def names(self) -> Iterator[str]:
+    def names(self) -> list[str]:
         """The checkpoint names, one per expert where there are experts."""
         if not self.experts:
-            yield self.name
-            return
+            return [self.name]
         head, tail = self.name.split("{expert}")
-        for expert in range(self.experts):
-            yield f"{head}{expert}{tail}"
+        return [f"{head}{expert}{tail}" for expert in range(self.experts)]

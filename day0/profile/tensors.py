@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -20,6 +20,8 @@ from day0.profile.storage import as_stored
 from day0.profile.tensor_spec import TensorSpec
 from day0.profile.vision_tensors import vision_tensors
 from day0.source.model_files import ModelFiles, TensorHeader
+
+_LAYER_NUMBER = re.compile(r"(?<=layers\.)\d+")
 
 __all__ = ["TensorComparison", "TensorSpec", "compare_tensors", "expected_tensors"]
 
@@ -105,31 +107,54 @@ def compare_tensors(profile: ArchitectureProfile, files: ModelFiles) -> TensorCo
     """
     if files.tensors is None:
         raise CannotSay("there are no tensor headers to compare with", where=files.id)
-    seen: set[str] = set()
+    tensors = files.tensors
+    specs = expected_tensors(profile)
     missing: list[str] = []
-    findings: list[Finding] = []
-    odd_dtypes: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for spec in expected_tensors(profile):
-        for name in spec.names():
-            header = files.tensors.get(name)
+    differing: list[_Differing] = []
+    for spec in specs:
+        names = spec.names()
+        for name, header in zip(names, map(tensors.get, names), strict=True):
             if header is None:
                 missing.append(name)
-                continue
-            seen.add(name)
-            if not _fits(spec, header.shape):
-                findings.append(_shape_finding(name, spec, header))
-            if header.dtype != spec.dtype:
-                odd_dtypes[(spec.dtype, header.dtype)].append(name)
+            elif header.shape != spec.shape or header.dtype != spec.dtype:
+                differing.append((name, spec, header))
+    unexpected = _unexpected_names(tensors, specs, len(missing))
+    findings = _shape_findings(differing) + _dtype_findings(differing)
     missing, left_out = _without_left_out_mtp(profile, missing)
     findings += left_out
-    unexpected = sorted(files.tensors.keys() - seen)
     if profile.tie_word_embeddings:
         unexpected, tied = _without_tied_head(profile, unexpected)
         findings += tied
     unexpected, unread = _without_unread(profile, unexpected)
     findings += unread
-    findings += [_dtype_finding(want, have, names) for (want, have), names in odd_dtypes.items()]
     return TensorComparison(tuple(sorted(missing)), tuple(unexpected), tuple(findings))
+
+
+_Differing = tuple[str, TensorSpec, TensorHeader]
+"""A tensor that is stored otherwise than expected, by its checkpoint name."""
+
+
+def _unexpected_names(tensors: Mapping[str, TensorHeader], specs: Sequence[TensorSpec], num_missing: int) -> list[str]:
+    """The stored names that no spec has, sorted; where the numbers agree there is none, and no need to look."""
+    distinct = len({spec.name for spec in specs}) == len(specs)
+    if distinct and sum(spec.count for spec in specs) - num_missing == len(tensors):
+        return []
+    return sorted(tensors.keys() - {name for spec in specs for name in spec.names()})
+
+
+def _shape_findings(differing: Sequence[_Differing]) -> list[Finding]:
+    """One for each shape that a parameter has and should not have, whatever the layers and experts it has it in."""
+    groups: dict[tuple[object, ...], list[_Differing]] = defaultdict(list)
+    for name, spec, header in differing:
+        if not _fits(spec, header.shape):
+            groups[_LAYER_NUMBER.sub("", spec.path), spec.shape, header.shape].append((name, spec, header))
+    findings = []
+    for group in groups.values():
+        name, spec, header = group[0]
+        text = f"has shape {list(header.shape)}, the config asks for {list(spec.shape)}"
+        where = f"{header.shard}: {_and_more(name, len(group))}"
+        findings.append(Finding("tensor-shape", "error", where, text))
+    return findings
 
 
 def _fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
@@ -141,26 +166,28 @@ def _fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
     )
 
 
-def _shape_finding(name: str, spec: TensorSpec, header: TensorHeader) -> Finding:
-    return Finding(
-        "tensor-shape",
-        "error",
-        f"{header.shard}: {name}",
-        f"has shape {list(header.shape)}, the config asks for {list(spec.shape)}",
-    )
+def _dtype_findings(differing: Sequence[_Differing]) -> list[Finding]:
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, spec, header in differing:
+        if header.dtype != spec.dtype:
+            groups[spec.dtype, header.dtype].append(name)
+    return [_dtype_finding(want, have, names) for (want, have), names in groups.items()]
 
 
 def _dtype_finding(want: str, have: str, names: list[str]) -> Finding:
     # A plain float can be loaded as another; packed bits cannot be read as anything else.
     packed = not (want.startswith(("F", "BF")) and have.startswith(("F", "BF"))) or "8" in want + have
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return Finding(
         "tensor-dtype",
         "error" if packed else "warning",
-        names[0] + more,
+        _and_more(names[0], len(names)),
         f"stored as {have}, expected {want}",
         "" if packed else "loads, with the rounding of the stored dtype",
     )
+
+
+def _and_more(name: str, count: int) -> str:
+    return name if count == 1 else f"{name} and {count - 1:,} more"
 
 
 def _without_left_out_mtp(profile: ArchitectureProfile, missing: list[str]) -> tuple[list[str], list[Finding]]:
@@ -183,13 +210,14 @@ def _without_left_out_mtp(profile: ArchitectureProfile, missing: list[str]) -> t
 def _without_unread(profile: ArchitectureProfile, unexpected: list[str]) -> tuple[list[str], list[Finding]]:
     """Releases of a family may hold tensors that no layer reads, as copies of tables that are shared."""
     assert profile.family is not None
-    known = [re.escape(name).replace(re.escape("{l}"), r"\d+") for name in FAMILIES[profile.family].unread]
-    unread = [name for name in unexpected if any(re.fullmatch(pattern, name) for pattern in known)]
+    known = "|".join(re.escape(name).replace(re.escape("{l}"), r"\d+") for name in FAMILIES[profile.family].unread)
+    unread = [name for name in unexpected if re.fullmatch(known, name)]
     if not unread:
         return unexpected, []
-    more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
-    note = Finding("tensor-not-read", "note", unread[0] + more, "stored, and read by no layer of this family")
-    return [name for name in unexpected if name not in set(unread)], [note]
+    note = Finding(
+        "tensor-not-read", "note", _and_more(unread[0], len(unread)), "stored, and read by no layer of this family"
+    )
+    return sorted(set(unexpected) - set(unread)), [note]
 
 
 def _without_tied_head(profile: ArchitectureProfile, unexpected: list[str]) -> tuple[list[str], list[Finding]]:
