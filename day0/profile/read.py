@@ -9,7 +9,7 @@ from day0.errors import Finding
 from day0.profile.config_reader import ConfigReader
 from day0.profile.dialects import translate
 from day0.profile.families.family import Family
-from day0.profile.families.table import FAMILIES, find_family
+from day0.profile.families.table import FAMILIES, find_family, stored_like
 from day0.profile.inert_keys import INERT_KEYS
 from day0.profile.profile import ArchitectureProfile, LayerSpec, NoFeedForward, NoMixer, PlainResidual, Residual
 from day0.profile.read_quant import read_quantization
@@ -36,7 +36,7 @@ def read_profile(files: ModelFiles) -> ArchitectureProfile:
     family = find_family(model_type, architectures)
     if family is None:
         return _unknown(reader, files, model_type, architectures)
-    return _read_family(family, reader, files, model_type, architectures)
+    return _read_family(stored_like(family, files.tensors), reader, files, model_type, architectures)
 
 
 def _read_family(
@@ -48,6 +48,7 @@ def _read_family(
     if text is not top:
         text.ignore("model_type", "architectures")  # names of the section's own class; the family is the whole model's
     residual = family.read_residual(text)
+    length_key = next((key for key in family.max_position_keys if text.has(key)), family.max_position_keys[0])
     layers = tuple(_read_layer(family, text, index, residual) for index in range(family.count_layers(text)))
     quantization, findings = read_quantization(top, text, family.quantized, files.extras)
     vision = family.read_vision(top)
@@ -60,8 +61,8 @@ def _read_family(
         vocab_size=text.integer("vocab_size"),
         norm_eps=text.number(family.norm_eps_key, family.norm_eps_default),
         tie_word_embeddings=_read_tie(family, top, text),
-        max_position=text.optional_integer(family.max_position_key),
-        max_position_field=text.prefix + family.max_position_key if text.has(family.max_position_key) else None,
+        max_position=text.optional_integer(length_key),
+        max_position_field=text.prefix + length_key if text.has(length_key) else None,
         layers=layers,
         residual=residual,
         ends=family.read_ends(text),

@@ -105,6 +105,8 @@ def _read_kimi_router(reader: ConfigReader) -> RouterSpec:
     method = reader.choice("topk_method", {"noaux_tc": "noaux_tc"}, "noaux_tc")
     groups, top_k = reader.integer("num_expert_group", 1), reader.integer("num_experts_per_token")
     grouped = reader.flag("use_grouped_topk", groups > 1)
+    if not grouped:
+        reader.ignore("topk_group")
     return RouterSpec(
         num_experts=read_num_experts(reader, "num_experts"),
         top_k=top_k,

@@ -153,6 +153,9 @@ def _read_step_limit(reader: ConfigReader) -> tuple[float, float | None]:
     if not reader.has("time_step_limit"):
         return 0.0, None
     value = reader.values["time_step_limit"]
+    if isinstance(value, list):
+        # JSON has no infinity; transformers 5 writes it as an object.
+        value = [math.inf if entry == {"__float__": "Infinity"} else entry for entry in value]
     numbers = isinstance(value, list | tuple) and all(
         isinstance(v, int | float) and not isinstance(v, bool) for v in value
     )

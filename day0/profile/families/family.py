@@ -62,10 +62,11 @@ class Family:
     "path@kind" names the tensor in the decoder's layers of that kind of mixer only.
     `native` says that the reference runtime has every part that the family's configs can ask for. `norms` are those
     of `LayerSpec.norms`, less those of a branch that a layer does not have; `finish_layer` gives a layer what else
-    sets it apart. `norm_eps_key`, `max_position_key` and `tie_keys` (the first that is there counts) are the family's
+    sets it apart. `norm_eps_key`, `max_position_keys` and `tie_keys` (the first that is there counts) are the family's
     words where they are not the usual ones. `text_section` is the config section that describes the decoder, None
     where it is the whole file; with `flat_text` older configs do without it. `storage` says how files lay tensors
-    out. `unread` are checkpoint names of tensors that releases may hold and nothing reads. `quantized` lists the
+    out; `variants` name tables that differ in names and layout alone, of which the one that the headers fit best is
+    taken. `unread` are checkpoint names of tensors that releases may hold and nothing reads. `quantized` lists the
     parameter groups that packed releases of the family pack. `tiny` overrides config keys (dotted paths) to shrink a
     config of the family to a test size with every feature left on, `tiny_extras` the JSON files beside it.
     """
@@ -83,7 +84,7 @@ class Family:
     norm_kind: NormKind = "rms"
     norm_eps_key: str = "rms_norm_eps"
     norm_eps_default: float = 1e-6
-    max_position_key: str = "max_position_embeddings"
+    max_position_keys: tuple[str, ...] = ("max_position_embeddings",)
     tie_keys: tuple[str, ...] = ("tie_word_embeddings",)
     tie_default: bool = False
     text_section: str | None = None
@@ -95,6 +96,7 @@ class Family:
     unread: tuple[str, ...] = ()
     quantized: tuple[str, ...] = ()
     storage: Storage = field(default_factory=Storage)
+    variants: tuple[str, ...] = ()
     inert: tuple[str, ...] = ()
     tiny: Mapping[str, Any] = field(default_factory=dict)
     tiny_extras: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

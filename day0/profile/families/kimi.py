@@ -177,10 +177,14 @@ KIMI_LINEAR = Family(
     read_mixer=_read_linear_mixer,
     read_feed_forward=_read_linear_feed_forward,
     norm_eps_default=1e-5,
-    max_position_key="model_max_length",
+    max_position_keys=("model_max_length",),
     names=_names(""),
     # Nothing is rotated; latent and linear heads have sizes of their own; there are no predictors.
-    inert=("rope_theta", "rope_scaling", "head_dim", "qk_head_dim", "num_nextn_predict_layers", "attention_bias"),
+    # transformers saves the section's facts a second time.
+    inert=(
+        *("rope_theta", "rope_scaling", "head_dim", "qk_head_dim", "num_nextn_predict_layers", "attention_bias"),
+        *("layer_types", "linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"),
+    ),
 )
 
 KIMIS = (KIMI_K3, KIMI_LINEAR)

@@ -104,6 +104,10 @@ MINIMAX_01 = Family(
     },
     # Tokens the lightning kernel takes at a time.
     inert=("block_size", "sliding_window"),
+    # Decays that follow from the numbers of head and layer, saved by transformers.
+    unread=tuple(
+        f"{_MINIMAX_LAYER}.self_attn.{name}" for name in ("slope_rate", "query_decay", "key_decay", "diagonal_decay")
+    ),
 )
 
 
@@ -228,6 +232,7 @@ BAILING_HYBRID = Family(
     read_mixer=_read_bailing_mixer,
     read_feed_forward=read_bailing_experts,
     read_mtp=_read_bailing_mtp,
+    max_position_keys=("max_position_embeddings", "model_max_length"),
     storage=Storage(joined=_JOINED_QKV),
     names={
         "embed.weight": "model.word_embeddings.weight",
@@ -255,7 +260,7 @@ BAILING_HYBRID = Family(
         "partial_rotary_factor",
         # Sizes that transformers saves a second time, and switches of the other line of the same model type.
         *("linear_num_heads", "linear_conv_kernel_dim", "linear_silu", "use_qk_norm", "use_bias", "use_qkv_bias"),
-        *("group_norm_size", "num_kv_heads_for_linear_attn", "mlp_layer_types", "head_dim"),
+        *("group_norm_size", "num_kv_heads_for_linear_attn", "mlp_layer_types", "head_dim", "attention_bias"),
     ),
 )
 

@@ -181,6 +181,8 @@ QWEN3_NEXT = Family(
     norm_kind="rms_plus_one",
     names=_names("model"),
     storage=_NEXT_STORAGE,
+    # Its releases hold a predictor that their configs do not mention.
+    unread=tuple(name.replace("{expert}", "{l}") for path, name in _names("model").items() if path.startswith("mtp.")),
     tiny=_TINY_DELTA
     | {
         "intermediate_size": 96,
@@ -205,12 +207,14 @@ QWEN3_5 = Family(
     inert=_QWEN3_5_INERT + _IMAGE_TOKENS,
 )
 
+# Text alone keeps the names it has under the tower, unless it was trained alone.
 QWEN3_5_TEXT = replace(
     QWEN3_5,
     name="qwen3_5_text",
     model_types=("qwen3_5_text",),
     architectures=("Qwen3_5ForCausalLM",),
     text_section=None,
+    variants=("qwen3_5_text_alone",),
     inert=_QWEN3_5_INERT,
 )
 
@@ -222,6 +226,7 @@ QWEN3_5_MOE = replace(
     read_mixer=_read_sparse_mixer,
     read_feed_forward=_read_experts,
     read_mtp=_read_sparse_mtp,
+    variants=("qwen3_5_moe_stacked",),
 )
 
 QWEN3_5_MOE_TEXT = replace(
@@ -230,7 +235,36 @@ QWEN3_5_MOE_TEXT = replace(
     model_types=("qwen3_5_moe_text",),
     architectures=("Qwen3_5MoeForCausalLM",),
     text_section=None,
+    variants=("qwen3_5_moe_text_stacked", "qwen3_5_moe_text_alone"),
     inert=_QWEN3_5_INERT,
 )
 
-QWEN_HYBRIDS = (QWEN3_NEXT, QWEN3_5, QWEN3_5_TEXT, QWEN3_5_MOE, QWEN3_5_MOE_TEXT)
+
+def _variant(family: Family, name: str, *, model: str, stacked: bool = False) -> Family:
+    """The same model as other files lay it out; no config names it. `stacked` has all experts of a layer in one."""
+    names = _names(model)
+    if stacked:
+        names = {path: name for path, name in names.items() if ".ffn.experts." not in path}
+        for ours, theirs in (("layers.{l}", f"{model}.layers.{{l}}"), ("mtp.layers.{l}", "mtp.layers.{l}")):
+            names[f"{ours}.ffn.experts.gate_up.weight"] = f"{theirs}.mlp.experts.gate_up_proj"
+            names[f"{ours}.ffn.experts.down.weight"] = f"{theirs}.mlp.experts.down_proj"
+    storage = (
+        replace(_STORAGE, joined={**_STORAGE.joined, **_JOINED_EXPERTS}, stacked_experts=True) if stacked else _STORAGE
+    )
+    return replace(family, name=name, model_types=(), architectures=(), names=names, storage=storage, variants=())
+
+
+_JOINED_EXPERTS = {"ffn.experts.gate_up": ("ffn.experts.gate", "ffn.experts.up")}
+_UNDER_TOWER = "model.language_model"
+
+QWEN_HYBRIDS = (
+    QWEN3_NEXT,
+    QWEN3_5,
+    QWEN3_5_TEXT,
+    _variant(QWEN3_5_TEXT, "qwen3_5_text_alone", model="model"),
+    QWEN3_5_MOE,
+    _variant(QWEN3_5_MOE, "qwen3_5_moe_stacked", model=_UNDER_TOWER, stacked=True),
+    QWEN3_5_MOE_TEXT,
+    _variant(QWEN3_5_MOE_TEXT, "qwen3_5_moe_text_stacked", model=_UNDER_TOWER, stacked=True),
+    _variant(QWEN3_5_MOE_TEXT, "qwen3_5_moe_text_alone", model="model"),
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from day0.profile.families.deepseek import DEEPSEEKS
 from day0.profile.families.deepseek_v4 import DEEPSEEK_V4
@@ -83,3 +83,15 @@ def find_family(model_type: str, architectures: tuple[str, ...]) -> Family | Non
         if set(architectures) & set(family.architectures):
             return family
     return None
+
+
+def stored_like(family: Family, tensors: Container[str] | None) -> Family:
+    """The table, of the family's own and its variants, that most of the stored names fit; its own without headers."""
+    if tensors is None or not family.variants:
+        return family
+    tables = (family, *(FAMILIES[name] for name in family.variants))
+    return max(tables, key=lambda table: sum(_first(name) in tensors for name in table.names.values()))
+
+
+def _first(name: str) -> str:
+    return name.replace("{l}", "0").replace("{expert}", "0")
