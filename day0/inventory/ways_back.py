@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from day0.inventory.use import Use, use
-from day0.profile.residuals import AffineResidual, GatedResidual, PlainResidual, ScaledResidual, WeighedResidual
+from day0.profile.residuals import (
+    AffineResidual,
+    GatedResidual,
+    ParallelResidual,
+    PlainResidual,
+    ScaledResidual,
+    WeighedResidual,
+)
 
 
 def plain_way_back(branch: str, spec: Any, hidden: int) -> Use:
@@ -14,7 +21,7 @@ def plain_way_back(branch: str, spec: Any, hidden: int) -> Use:
     return use("residual_add", branch, width=hidden)
 
 
-def plain(branch: str, spec: PlainResidual, hidden: int) -> Use:
+def plain(branch: str, spec: PlainResidual | ParallelResidual, hidden: int) -> Use:
     if spec.branch_scale == 1.0:
         return use("residual_add", branch, width=hidden)
     return use("weighed_residual_add", branch, width=hidden, skip=1.0, branch=spec.branch_scale, normed=False)
@@ -37,6 +44,7 @@ def affine(branch: str, spec: AffineResidual, hidden: int) -> Use:
 WAYS_BACK: Mapping[type, Callable[[str, Any, int], Use]] = {
     PlainResidual: plain,
     ScaledResidual: plain_way_back,
+    ParallelResidual: plain,
     GatedResidual: gated,
     WeighedResidual: weighed,
     AffineResidual: affine,

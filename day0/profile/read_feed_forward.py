@@ -21,6 +21,7 @@ _ACTIVATIONS: Mapping[str, Activation] = {
     "swish": "silu",
     "gelu": "gelu",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "relu2": "relu2",
     "situ": "situ",
 }
 MAX_EXPERTS = 1 << 16
@@ -42,12 +43,17 @@ def read_activation(reader: ConfigReader, key: str = "hidden_act", default: str 
 
 
 def read_dense(
-    reader: ConfigReader, index: int, *, bias_key: str | None = None, activation: str = "hidden_act"
+    reader: ConfigReader,
+    index: int,
+    *,
+    bias_key: str | None = None,
+    activation: str = "hidden_act",
+    silent: str = "silu",
 ) -> DenseFeedForward:
-    """One gated MLP of `intermediate_size`, the same in every layer."""
+    """One gated MLP of `intermediate_size`, the same in every layer; `silent` is the activation of silent configs."""
     del index
     bias = reader.flag(bias_key, False) if bias_key else False
-    return DenseFeedForward(reader.integer("intermediate_size"), read_activation(reader, activation), bias)
+    return DenseFeedForward(reader.integer("intermediate_size"), read_activation(reader, activation, silent), bias)
 
 
 def read_mixtral_experts(reader: ConfigReader, index: int) -> RoutedExperts:

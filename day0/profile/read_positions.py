@@ -30,6 +30,7 @@ _OPTIONAL = {
     "proportional": {"factor"},
     "longrope": {"factor", "original_max_position_embeddings", "attention_factor", "short_mscale", "long_mscale"},
 }
+_ORIGINAL = "original_max_position_embeddings"
 _MAY_BE_ZERO = {"mscale", "mscale_all_dim"}
 _SAME = {"su": "longrope", "mrope": "default"}
 """Older words: "su" for longrope; "mrope" only says that positions have several axes."""
@@ -62,6 +63,8 @@ def read_rope(
         base = reader.number(theta_key, theta)
     share = _fraction(section, reader, fraction)
     name, parameters = _read_scaling(scaling)
+    if name == "longrope" and reader.has(_ORIGINAL) and _ORIGINAL not in dict(parameters):
+        parameters = (*parameters, (_ORIGINAL, reader.number(_ORIGINAL)))  # Phi-3 has it outside of the section
     if name == "proportional":
         # The slowest channels of the whole head stand still, instead of a tail being left out.
         parameters, share = (*parameters, ("partial_rotary_factor", share)), 1.0

@@ -44,7 +44,7 @@ def _feed_forward(reader: ConfigReader, index: int) -> FeedForward:
     spec = read_expert_line(reader, index, line=_EXPERTS)
     bias = reader.flag("use_bias", False)
     if isinstance(spec, RoutedExperts):
-        return replace(spec, bias=bias, shared_bias=bias)
+        return replace(spec, shared_bias=bias)
     return replace(spec, bias=bias)
 
 

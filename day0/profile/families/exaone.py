@@ -1,4 +1,4 @@
-"""EXAONE 4 and 4.5: norms after each branch, windows with positions, full attention without."""
+"""EXAONE 4, 4.5 and MoE: norms after each branch, windows with positions, full attention without."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from functools import partial
 
 from day0.errors import InputError
 from day0.profile.config_reader import ConfigReader
-from day0.profile.families.decoder_names import LLAMA_NAMES, POST_NORMS, inside, predictor_names
+from day0.profile.families.decoder_names import LLAMA_NAMES, POST_NORMS, QWEN_MOE_NAMES, inside, predictor_names
 from day0.profile.families.family import Family
 from day0.profile.profile import MultiTokenPrediction
+from day0.profile.read_experts import ExpertLine, read_expert_line, routed_after, routed_by_words
 from day0.profile.read_feed_forward import read_dense
 from day0.profile.read_gqa_variants import GqaLine, by_period, read_gqa_line, rotated_where_sliding
 from day0.profile.read_predictors import read_predictors
@@ -35,16 +36,13 @@ _EXAONE4 = GqaLine(
 _attention = partial(read_gqa_line, line=_EXAONE4)
 _NORMS = ("mixer_post_norm", "ffn_post_norm")
 _NAMES = {**LLAMA_NAMES, **POST_NORMS}
-_PREDICTORS = predictor_names(
-    _NAMES,
-    "mtp.layers.{l}",
-    {
-        "embed_norm.weight": "pre_fc_norm_embedding.weight",
-        "hidden_norm.weight": "pre_fc_norm_hidden.weight",
-        "join_proj.weight": "fc.weight",
-        "norm.weight": "norm.weight",
-    },
-)
+_JOINT = {
+    "embed_norm.weight": "pre_fc_norm_embedding.weight",
+    "hidden_norm.weight": "pre_fc_norm_hidden.weight",
+    "join_proj.weight": "fc.weight",
+    "norm.weight": "norm.weight",
+}
+_PREDICTORS = predictor_names(_NAMES, "mtp.layers.{l}", _JOINT)
 
 
 def _predictors(reader: ConfigReader) -> MultiTokenPrediction | None:
@@ -93,4 +91,37 @@ EXAONE4_5 = Family(
     ),
 )
 
-EXAONES = (EXAONE4, EXAONE4_5)
+_moe_experts = partial(
+    read_expert_line,
+    line=ExpertLine(
+        experts=("num_experts", "num_local_experts", "n_routed_experts"),
+        shared="num_shared_experts",
+        shared_default=1,
+        routed=routed_by_words(routed_after(1)),
+        scoring="sigmoid",
+        renormalize_default=True,
+        correction_bias=True,
+        grouped=True,
+        scaling="routed_scaling_factor",
+    ),
+)
+_MOE_NAMES = {
+    **LLAMA_NAMES,
+    **QWEN_MOE_NAMES,
+    "layers.{l}.ffn.router.correction_bias": "model.layers.{l}.mlp.e_score_correction_bias",
+}
+
+EXAONE_MOE = Family(
+    name="exaone_moe",
+    model_types=("exaone_moe",),
+    architectures=("ExaoneMoEForCausalLM", "ExaoneMoeForCausalLM"),
+    read_mixer=_attention,
+    read_feed_forward=_moe_experts,
+    read_mtp=partial(read_predictors, key="num_nextn_predict_layers", mixer=_attention, feed_forward=_moe_experts),
+    norm_eps_default=1e-5,
+    names={**_MOE_NAMES, **predictor_names(_MOE_NAMES, "mtp.layers.{l}", _JOINT)},
+    # What `layer_types` and `mlp_layer_types` say layer by layer comes first; the scores are fixed.
+    inert=("sliding_window_pattern", "is_moe_layer", "first_k_dense_replace", "scoring_func", "topk_method"),
+)
+
+EXAONES = (EXAONE4, EXAONE4_5, EXAONE_MOE)

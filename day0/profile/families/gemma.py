@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from day0.errors import InputError
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import LLAMA_NAMES, SANDWICH_NORMS
 from day0.profile.families.family import Family
@@ -35,6 +36,16 @@ MARKS = (
 """Marks of images in the prompt: the prompt's renderer needs them, the decoder does not."""
 
 
+def check_causal(reader: ConfigReader) -> None:
+    if reader.flag("use_bidirectional_attention", False):
+        raise InputError("encoders are not known here", where=reader.where("use_bidirectional_attention"))
+
+
+def _gemma_attention(reader: ConfigReader, index: int) -> GroupedQueryAttention:
+    check_causal(reader)
+    return read_gqa_line(reader, index, line=GqaLine(kv_heads=16, head_dim=256))
+
+
 def _ends(reader: ConfigReader, *, softcap: float | None) -> ModelEnds:
     """Embeddings times the root of the hidden size."""
     cap = reader.optional_number("final_logit_softcapping")
@@ -47,6 +58,7 @@ def _gemma2_attention(
     reader: ConfigReader, index: int, *, line: GqaLine, softcap: float | None
 ) -> GroupedQueryAttention:
     """The scale is that of `query_pre_attn_scalar`, whatever the head's width."""
+    check_causal(reader)
     spec = read_gqa_line(reader, index, line=line)
     cap = reader.optional_number("attn_logit_softcapping")
     if cap is None and "attn_logit_softcapping" not in reader.values:
@@ -66,7 +78,21 @@ def _gemma3_attention(reader: ConfigReader, index: int) -> GroupedQueryAttention
     return replace(spec, rope=rope)
 
 
-_dense = partial(read_dense, activation="hidden_activation")
+_dense = partial(read_dense, activation="hidden_activation", silent="gelu_pytorch_tanh")
+
+GEMMA = Family(
+    name="gemma",
+    model_types=("gemma",),
+    architectures=("GemmaForCausalLM",),
+    read_mixer=_gemma_attention,
+    read_feed_forward=partial(read_dense, silent="gelu_pytorch_tanh"),
+    read_ends=partial(_ends, softcap=None),
+    norm_kind="rms_plus_one",
+    tie_default=True,
+    names=LLAMA_NAMES,
+    # Later releases name the activation a second time.
+    inert=("hidden_activation",),
+)
 
 GEMMA2 = Family(
     name="gemma2",
@@ -103,4 +129,4 @@ GEMMA3 = replace(
     inert=(*GEMMA3_TEXT.inert, *MARKS),
 )
 
-GEMMAS = (GEMMA2, GEMMA3_TEXT, GEMMA3)
+GEMMAS = (GEMMA, GEMMA2, GEMMA3_TEXT, GEMMA3)

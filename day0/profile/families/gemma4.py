@@ -55,6 +55,24 @@ def _cache_of(reader: ConfigReader, index: int) -> int | None:
     )
 
 
+def _own_sizes(
+    reader: ConfigReader, index: int, width: int, kv_heads: int, *, full: bool, shared: bool
+) -> tuple[int, int]:
+    """Head width and key/value heads of one layer: by `per_layer_config` (transformers 5), else by kind of layer."""
+    wide = reader.integer("global_head_dim", 512)
+    of_full = reader.optional_integer("num_global_key_value_heads")
+    sections = reader.section("per_layer_config")
+    if sections is None:
+        return (wide, of_full if shared and of_full is not None else kv_heads) if full else (width, kv_heads)
+    sections.ignore_all()
+    # Layers are keys with leading zeros ("05"); those without a section are as the model is.
+    key = next((key for key in sections.values if key.isdecimal() and int(key) == index), None)
+    own = sections.section(key) if key is not None else None
+    if own is None:
+        return width, kv_heads
+    return own.integer("head_dim", width), own.integer("num_key_value_heads", kv_heads)
+
+
 def _attention(reader: ConfigReader, index: int) -> GroupedQueryAttention:
     """Full attention has `global_head_dim`, and with `attention_k_eq_v` no projection of values and its own groups.
 
@@ -63,11 +81,8 @@ def _attention(reader: ConfigReader, index: int) -> GroupedQueryAttention:
     kind = _kind(reader, index)
     full = kind == "full_attention"
     heads, kv_heads = reader.integer("num_attention_heads", 8), reader.integer("num_key_value_heads", 4)
-    width = reader.integer("head_dim", 256)
-    wide, shared = reader.integer("global_head_dim", 512), reader.flag("attention_k_eq_v", False)
-    of_full = reader.optional_integer("num_global_key_value_heads")
-    if full:
-        width, kv_heads = wide, of_full if shared and of_full is not None else kv_heads
+    width, shared = reader.integer("head_dim", 256), reader.flag("attention_k_eq_v", False)
+    width, kv_heads = _own_sizes(reader, index, width, kv_heads, full=full, shared=shared)
     check_groups(reader, heads, kv_heads)
     theta, fraction = _ROPES[kind]
     rope = read_rope(reader, width, theta=theta, kind=kind, fraction=fraction)
@@ -90,7 +105,8 @@ def _attention(reader: ConfigReader, index: int) -> GroupedQueryAttention:
 
 def _feed_forward(reader: ConfigReader, index: int) -> FeedForward:
     """A dense MLP in every layer, with experts beside it where `enable_moe_block` says so."""
-    width, activation = reader.integer("intermediate_size"), read_activation(reader, "hidden_activation", "gelu_tanh")
+    width = reader.integer("intermediate_size")
+    activation = read_activation(reader, "hidden_activation", "gelu_pytorch_tanh")
     doubled = reader.flag("use_double_wide_mlp", False) and _cache_of(reader, index) is not None
     dense = DenseFeedForward(2 * width if doubled else width, activation)
     if not reader.flag("enable_moe_block", False):

@@ -56,6 +56,20 @@ _JOINT = {
     "norm.weight": "shared_head.norm.weight",
 }
 
+_JOINED_MLP = Storage(joined={"ffn.gate_up_proj": ("ffn.gate_proj", "ffn.up_proj")})
+_JOINED_NAMES = {**LLAMA_NAMES, **layer_names({"ffn.gate_up_proj.weight": "mlp.gate_up_proj.weight"})}
+
+GLM = Family(
+    name="glm",
+    model_types=("glm",),
+    architectures=("GlmForCausalLM",),
+    read_mixer=partial(read_gqa_line, line=replace(_GLM4, bias=True)),
+    read_feed_forward=read_dense,
+    norm_eps_default=1.5625e-07,
+    names=_JOINED_NAMES,
+    storage=_JOINED_MLP,
+)
+
 GLM4 = Family(
     name="glm4",
     model_types=("glm4",),
@@ -65,16 +79,15 @@ GLM4 = Family(
     norms=("mixer_norm", "mixer_post_norm", "ffn_norm", "ffn_post_norm"),
     norm_eps_default=1.5625e-07,
     names={
-        **LLAMA_NAMES,
+        **_JOINED_NAMES,
         **layer_names(
             {
-                "ffn.gate_up_proj.weight": "mlp.gate_up_proj.weight",
                 "mixer_post_norm.weight": "post_self_attn_layernorm.weight",
                 "ffn_post_norm.weight": "post_mlp_layernorm.weight",
             }
         ),
     },
-    storage=Storage(joined={"ffn.gate_up_proj": ("ffn.gate_proj", "ffn.up_proj")}),
+    storage=_JOINED_MLP,
 )
 
 GLM4_MOE = Family(
@@ -123,4 +136,4 @@ DOTS1 = Family(
     inert=_FIXED,
 )
 
-GLMS = (GLM4, GLM4_MOE, GLM4V_MOE, DOTS1)
+GLMS = (GLM, GLM4, GLM4_MOE, GLM4V_MOE, DOTS1)

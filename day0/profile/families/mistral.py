@@ -20,6 +20,8 @@ def _ministral3_attention(reader: ConfigReader, index: int) -> GroupedQueryAtten
     """Ministral 3: queries grow with the position by `llama_4_scaling_beta`, where that is not 0."""
     spec = read_gqa_line(reader, index, line=_MINISTRAL3)
     section = reader.section("rope_parameters")
+    if section is not None:
+        section.ignore("max_position_embeddings")  # the model's own is what counts
     beta = section.number("llama_4_scaling_beta", 0.0) if section is not None else 0.0
     if section is None or not beta:
         return spec

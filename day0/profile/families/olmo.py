@@ -1,14 +1,16 @@
-"""OLMo 2 and 3: norms after each branch only, and on all query and key heads together."""
+"""OLMo 2, 3 and OLMoE: norms after each branch only, and on all query and key heads together."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
 
+from day0.errors import InputError
 from day0.profile.config_reader import ConfigReader
-from day0.profile.families.decoder_names import LLAMA_NAMES, POST_NORMS
+from day0.profile.families.decoder_names import LLAMA_NAMES, POST_NORMS, QWEN_MOE_NAMES
 from day0.profile.families.family import Family
 from day0.profile.profile import GroupedQueryAttention
+from day0.profile.read_experts import ExpertLine, read_expert_line
 from day0.profile.read_feed_forward import read_dense
 from day0.profile.read_gqa_variants import GqaLine, by_period, read_gqa_line
 from day0.profile.read_positions import read_rope
@@ -26,6 +28,12 @@ def _olmo3_attention(reader: ConfigReader, index: int) -> GroupedQueryAttention:
         return spec
     rope = read_rope(reader, spec.head_dim, theta=_OLMO3.theta, kind="sliding_attention", scaled=False)
     return replace(spec, rope=rope)
+
+
+def _olmoe_attention(reader: ConfigReader, index: int) -> GroupedQueryAttention:
+    if reader.has("clip_qkv"):
+        raise InputError("clipped queries, keys and values are not known here", where=reader.where("clip_qkv"))
+    return read_gqa_line(reader, index, line=replace(_OLMO2, theta=1e4))
 
 
 OLMO2 = Family(
@@ -50,4 +58,16 @@ OLMO3 = Family(
     names=_NAMES,
 )
 
-OLMOS = (OLMO2, OLMO3)
+OLMOE = Family(
+    name="olmoe",
+    model_types=("olmoe",),
+    architectures=("OlmoeForCausalLM",),
+    read_mixer=_olmoe_attention,
+    read_feed_forward=partial(
+        read_expert_line, line=ExpertLine(experts=("num_experts", "num_local_experts"), width="intermediate_size")
+    ),
+    norm_eps_default=1e-5,
+    names={**LLAMA_NAMES, **QWEN_MOE_NAMES},
+)
+
+OLMOS = (OLMO2, OLMO3, OLMOE)

@@ -40,8 +40,8 @@ PHI3 = Family(
             "ffn.gate_up_proj": ("ffn.gate_proj", "ffn.up_proj"),
         }
     ),
-    # Dropout, off at inference; the architecture fixes that there are no biases.
-    inert=("resid_pdrop", "embd_pdrop", "attention_bias"),
+    # Dropout, off at inference; the architecture fixes that there are no biases; the length counts with longrope only.
+    inert=("resid_pdrop", "embd_pdrop", "attention_bias", "original_max_position_embeddings"),
 )
 
 PHI_MOE = Family(
