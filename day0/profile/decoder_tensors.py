@@ -6,8 +6,14 @@ from collections.abc import Iterator
 
 from day0.profile.draft import Draft
 from day0.profile.layer_tensors import layer_drafts, norm_drafts, residual_site
-from day0.profile.profile import ArchitectureProfile, AttentionResidual, HyperConnections, PerLayerInputs
-from day0.profile.residual_tensors import hyper_connection_head
+from day0.profile.profile import (
+    AffineResidual,
+    ArchitectureProfile,
+    AttentionResidual,
+    HyperConnections,
+    PerLayerInputs,
+)
+from day0.profile.residual_tensors import affine_site, hyper_connection_head
 from day0.profile.storage import Storage, as_stored
 
 
@@ -15,6 +21,11 @@ def decoder_drafts(profile: ArchitectureProfile, storage: Storage) -> Iterator[t
     """All tensors with the layer they belong to, None outside of layers, in the order of execution."""
     hidden, vocab, ends = profile.hidden_size, profile.vocab_size, profile.ends
     yield Draft("embed.weight", (vocab + ends.extra_rows, hidden), "embed", 0, vocab), None
+    if ends.embedding_weight:
+        yield Draft("embed.norm.weight", (hidden,), "embed"), None
+    if isinstance(profile.residual, AffineResidual):
+        for draft in affine_site("input_res", hidden, branch=False):
+            yield draft, None
     if ends.per_layer is not None:
         for draft in _per_layer_drafts(ends.per_layer, profile):
             yield draft, None

@@ -24,6 +24,7 @@ class Draft:
     keep_float32: bool = False
     zero_tail: bool = False
     stacked: int = 0
+    input_first: bool = False
 
     @property
     def num_parameters(self) -> int:

@@ -24,13 +24,15 @@ class PerLayerInputs:
 class ModelEnds:
     """Both ends of the decoder.
 
-    Embeddings are multiplied by `embedding_scale` and, with `embedding_norm`, brought to unit root mean square first.
+    Embeddings are multiplied by `embedding_scale` and, with `embedding_norm`, brought to unit root mean square first;
+    `embedding_weight` is a weight of that norm.
     `extra_rows` are rows of the input table that the head does not have. Logits are multiplied by `logit_scale`, then
     bounded to softcap x tanh(logit / softcap).
     """
 
     embedding_scale: float = 1.0
     embedding_norm: bool = False
+    embedding_weight: bool = False
     extra_rows: int = 0
     per_layer: PerLayerInputs | None = None
     head_bias: bool = False

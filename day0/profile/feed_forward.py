@@ -30,13 +30,28 @@ class ActivationSpec:
 
 @dataclass(frozen=True, slots=True)
 class DenseFeedForward:
-    """Gated MLP: down(act(gate x) * up x), or down(act(up x)) where it is not `gated`."""
+    """Gated MLP: down(act(gate x) * up x), or down(act(up x)) where it is not `gated`.
+
+    `global_scale` multiplies the output by a learnt number (Inkling).
+    """
 
     kind: ClassVar[str] = "dense"
     width: int
     activation: ActivationSpec
     bias: bool = False
     gated: bool = True
+    global_scale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RouterMlp:
+    """A router that is more than one matrix (ZAYA): down to `width` channels, RMS norm, two GELU layers, then logits.
+
+    With `carried` the down-projection of the layer before is added, scaled by a learnt vector.
+    """
+
+    width: int
+    carried: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +66,9 @@ class RouterSpec:
     without weight, times a learnt vector and hidden_size**-0.5; `expert_scales` multiplies each expert's weight by a
     learnt number (both Gemma 4). `hash_rows` > 0 takes the experts from a stored table of so many rows by token id
     instead of choosing; the scores still weigh them (DeepSeek-V4's first layers).
+    `skip` is one more choice that computes nothing (ZAYA). `shared_choices` more rows score the shared experts, which
+    are always chosen and share the weights out with the routed ones; `global_scale` multiplies all weights by a learnt
+    number (both Inkling).
     """
 
     num_experts: int
@@ -69,6 +87,10 @@ class RouterSpec:
     expert_scales: bool = False
     best_of_group: bool = False
     hash_rows: int = 0
+    mlp: RouterMlp | None = None
+    skip: bool = False
+    shared_choices: int = 0
+    global_scale: bool = False
 
 
 @dataclass(frozen=True, slots=True)

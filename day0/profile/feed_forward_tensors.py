@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from day0.errors import InputError
 from day0.profile.draft import Draft
 from day0.profile.feed_forward import DenseFeedForward, NoFeedForward, RoutedExperts, RouterSpec
 from day0.profile.linear_tensors import linear_map_drafts
 from day0.profile.mixers_linear import LinearMap
-from day0.profile.quantization import QuantizationSpec
 
 
 def mlp_drafts(
@@ -25,12 +23,11 @@ def mlp_drafts(
         yield Draft(f"{path}.down_proj.bias", (hidden,), group)
 
 
-def dense_drafts(spec: DenseFeedForward, hidden: int, quantization: QuantizationSpec | None) -> Iterator[Draft]:
-    del quantization
+def dense_drafts(spec: DenseFeedForward, hidden: int) -> Iterator[Draft]:
     yield from mlp_drafts("ffn", hidden, spec.width, "dense_mlp", spec.bias, spec.gated)
 
 
-def routed_drafts(spec: RoutedExperts, hidden: int, quantization: QuantizationSpec | None) -> Iterator[Draft]:
+def routed_drafts(spec: RoutedExperts, hidden: int) -> Iterator[Draft]:
     if spec.parallel is not None:
         yield from mlp_drafts("ffn.parallel", hidden, spec.parallel.width, "dense_mlp", spec.parallel.bias)
         for norm in ("parallel_post_norm", "experts_norm", "experts_post_norm"):
@@ -47,19 +44,26 @@ def routed_drafts(spec: RoutedExperts, hidden: int, quantization: QuantizationSp
     if spec.expert_norm:
         yield Draft("ffn.experts.norm.weight", (latent,), "routed_experts")
     if spec.shared_width:
-        yield from mlp_drafts("ffn.shared", hidden, spec.shared_width, "shared_experts", spec.shared_bias, spec.gated)
+        yield from _shared_drafts(spec, hidden)
         if spec.shared_gate:
             yield Draft("ffn.shared_gate.weight", (1, hidden), "shared_experts")
-    yield from _expert_drafts(spec, latent, quantization)
+    yield from _expert_drafts(spec, latent)
 
 
 def _router_drafts(spec: RouterSpec, hidden: int) -> Iterator[Draft]:
     experts = spec.num_experts
-    yield Draft("ffn.router.weight", (experts, hidden), "router")
+    rows = experts + spec.skip + spec.shared_choices
+    if spec.mlp is None:
+        yield Draft("ffn.router.weight", (rows, hidden), "router")
+    else:
+        yield from _router_mlp_drafts(spec.mlp, rows, hidden)
     if spec.bias:
         yield Draft("ffn.router.bias", (experts,), "router")
     if spec.correction_bias:
-        yield Draft("ffn.router.correction_bias", (experts,), "router", dtype="F32", keep_float32=True)
+        size = experts + spec.skip
+        yield Draft("ffn.router.correction_bias", (size,), "router", dtype="F32", keep_float32=True)
+    if spec.global_scale:
+        yield Draft("ffn.router.global_scale", (1,), "router", dtype="F32", keep_float32=True)
     if spec.hash_rows:
         yield Draft("ffn.router.table", (spec.hash_rows, spec.top_k), "router", parameters=0, dtype="I64")
     if spec.scaled_input:
@@ -68,44 +72,46 @@ def _router_drafts(spec: RouterSpec, hidden: int) -> Iterator[Draft]:
         yield Draft("ffn.router.expert_scale", (experts,), "router")
 
 
-def _expert_drafts(spec: RoutedExperts, latent: int, quantization: QuantizationSpec | None) -> Iterator[Draft]:
-    packed = quantization if quantization and "routed_experts" in quantization.targets else None
+def _router_mlp_drafts(spec: RouterMlp, rows: int, hidden: int) -> Iterator[Draft]:
+    width = spec.width
+    for name, shape in (("down_proj", (width, hidden)), ("fc1", (width, width)), ("fc2", (width, width))):
+        yield Draft(f"ffn.router.{name}.weight", shape, "router")
+        yield Draft(f"ffn.router.{name}.bias", (width,), "router")
+    yield Draft("ffn.router.norm.weight", (width,), "router")
+    yield Draft("ffn.router.weight", (rows, width), "router")
+    if spec.carried:
+        yield Draft("ffn.router.carried_scale", (width,), "router")
+
+
+def _shared_drafts(spec: RoutedExperts, hidden: int) -> Iterator[Draft]:
+    """One MLP, or, where the router weighs them, the shared experts one after another along a first axis."""
+    count, group = spec.router.shared_choices, "shared_experts"
+    if not count:
+        yield from mlp_drafts("ffn.shared", hidden, spec.shared_width, group, spec.shared_bias, spec.gated)
+        return
+    width = spec.shared_width // count
+    for name in ("gate", "up"):
+        yield Draft(f"ffn.shared.{name}_proj.weight", (count, width, hidden), group, 1, width)
+    yield Draft("ffn.shared.down_proj.weight", (count, hidden, width), group, 2, width)
+
+
+def _expert_drafts(spec: RoutedExperts, latent: int) -> Iterator[Draft]:
     experts, width = spec.router.num_experts, spec.width
     for name, shape, axis in (("gate", (width, latent), 0), ("up", (width, latent), 0), ("down", (latent, width), 1)):
         if name == "gate" and not spec.gated:
             continue
         path = f"ffn.experts.{name}"
-        yield from _expert_matrix(path, shape, axis, experts, packed)
+        yield Draft(f"{path}.weight", shape, "routed_experts", axis, shape[axis], experts=experts)
         if spec.bias:
             # The biases of gate and up are cut with their rows; down's is added once, to the sum.
             cut, units = (0, width) if axis == 0 else (None, 1)
             yield Draft(f"{path}.bias", shape[:1], "routed_experts", cut, units, experts=experts)
 
 
-def _expert_matrix(
-    path: str, shape: tuple[int, int], axis: int, experts: int, packed: QuantizationSpec | None
-) -> Iterator[Draft]:
-    """One projection of every expert, plain or packed (two 4-bit values a byte, one scale byte a group)."""
-    group, (rows, columns) = "routed_experts", shape
-    if packed is None:
-        yield Draft(f"{path}.weight", shape, group, axis, shape[axis], experts=experts)
-        return
-    if columns % packed.group_size:
-        raise InputError(
-            f"rows of {columns} values do not split into groups of {packed.group_size} ({packed.format})",
-            where=path,
-            hint="the widths of the routed experts and the quantisation section contradict each other",
-        )
-    # The expert's inner width is cut, and down's groups run along it: a cut must fall between groups.
-    units = shape[axis] // packed.group_size
-    yield Draft(f"{path}.packed", (rows, columns // 2), group, axis, units, rows * columns, "U8", experts)
-    yield Draft(f"{path}.scale", (rows, columns // packed.group_size), group, axis, units, 0, "U8", experts)
-
-
-FEED_FORWARD_DRAFTS: Mapping[type, Callable[[Any, int, QuantizationSpec | None], Iterator[Draft]]] = {
+FEED_FORWARD_DRAFTS: Mapping[type, Callable[[Any, int], Iterator[Draft]]] = {
     DenseFeedForward: dense_drafts,
     RoutedExperts: routed_drafts,
-    LinearMap: lambda spec, hidden, quantization: linear_map_drafts(spec, hidden, "ffn", "dense_mlp"),
-    NoFeedForward: lambda spec, hidden, quantization: iter(()),
+    LinearMap: lambda spec, hidden: linear_map_drafts(spec, hidden, "ffn", "dense_mlp"),
+    NoFeedForward: lambda spec, hidden: iter(()),
 }
-"""Called with the spec, the model's hidden size and how its weights are packed."""
+"""Called with the spec and the model's hidden size."""

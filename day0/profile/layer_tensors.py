@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from day0.profile.draft import Draft
+from day0.profile.convolved_tensors import branch_convolution_drafts
 from day0.profile.feed_forward_tensors import FEED_FORWARD_DRAFTS
 from day0.profile.mixer_tensors import MIXER_DRAFTS
 from day0.profile.profile import (
+    AffineResidual,
     ArchitectureProfile,
     AttentionResidual,
     GatedResidual,
@@ -15,7 +17,7 @@ from day0.profile.profile import (
     LayerSpec,
     ScaledResidual,
 )
-from day0.profile.residual_tensors import hyper_connection_site
+from day0.profile.residual_tensors import affine_site, hyper_connection_site
 
 
 def layer_drafts(profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Draft]:
@@ -36,7 +38,9 @@ def layer_drafts(profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Dra
         yield Draft("layer_input.gate.weight", (width, hidden), "other")
         yield Draft("layer_input.proj.weight", (hidden, width), "other")
     yield from MIXER_DRAFTS[type(layer.mixer)](layer.mixer, hidden)
-    yield from FEED_FORWARD_DRAFTS[type(layer.feed_forward)](layer.feed_forward, hidden, profile.quantization)
+    if layer.convolution is not None:
+        yield from branch_convolution_drafts(layer.convolution)
+    yield from FEED_FORWARD_DRAFTS[type(layer.feed_forward)](layer.feed_forward, hidden)
 
 
 def norm_drafts(path: str, profile: ArchitectureProfile) -> Iterator[Draft]:
@@ -52,6 +56,9 @@ def _residual_drafts(layer: LayerSpec, hidden: int) -> Iterator[Draft]:
     if isinstance(layer.residual, HyperConnections):
         for site in ("mixer_res", "ffn_res"):
             yield from hyper_connection_site(site, layer.residual, hidden)
+    if isinstance(layer.residual, AffineResidual):
+        for site in ("mixer_res", "ffn_res"):
+            yield from affine_site(site, hidden, branch=True)
     if isinstance(layer.residual, GatedResidual):
         for branch in ("mixer", "ffn"):
             yield Draft(f"{branch}_res.gate", (hidden,), "other", dtype="F32", keep_float32=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from day0.profile.convolved_tensors import CONVOLVED_DRAFTS
 from day0.profile.draft import Draft
 from day0.profile.grouped_query import CrossAttention, GroupedQueryAttention
 from day0.profile.grouped_query_tensors import cross_attention_drafts, grouped_query_drafts
@@ -61,5 +62,6 @@ MIXER_DRAFTS: Mapping[type, Callable[[Any, int], Iterator[Draft]]] = {
     KimiDeltaAttention: kimi_delta_drafts,
     NoMixer: lambda spec, hidden: iter(()),
     **LINEAR_DRAFTS,
+    **CONVOLVED_DRAFTS,
 }
 """Called with the spec and the model's hidden size."""

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from day0.profile.cache_parts import CachePlane, StateShape
 from day0.profile.grouped_query import CrossAttention, GroupedQueryAttention
 from day0.profile.latent_attention import LatentAttention
+from day0.profile.mixers_convolved import ConvolvedMixer
 from day0.profile.mixers_linear import LinearMixer
 from day0.profile.mixers_sparse import SparseMixer
 
@@ -60,5 +61,5 @@ class NoMixer:
 
 
 Mixer = (
-    GroupedQueryAttention | CrossAttention | LatentAttention | SparseMixer | KimiDeltaAttention | LinearMixer | NoMixer
+    GroupedQueryAttention | CrossAttention | LatentAttention | SparseMixer | KimiDeltaAttention | LinearMixer | ConvolvedMixer | NoMixer
 )

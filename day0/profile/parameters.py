@@ -67,7 +67,6 @@ def weight_formats(profile: ArchitectureProfile) -> dict[str, int]:
     """Bytes by stored format; a packed weight and its scales count under the format's name ("mxfp4")."""
     formats: dict[str, int] = {}
     for spec in expected_tensors(profile):
-        packed = profile.quantization is not None and spec.dtype == "U8"
-        name = profile.quantization.format if packed and profile.quantization else spec.dtype.lower()
+        name = spec.format or spec.dtype.lower()
         formats[name] = formats.get(name, 0) + spec.nbytes
     return formats

@@ -24,6 +24,7 @@ from day0.profile.feed_forward import (
 from day0.profile.grouped_query import CrossAttention, GroupedQueryAttention, OutputGate, QkNorm, QueryTemperature
 from day0.profile.hyper_connections import HyperConnections
 from day0.profile.latent_attention import LatentAttention
+from day0.profile.mixers_convolved import BranchConvolution
 from day0.profile.mixers import KimiDeltaAttention, Mixer, NoMixer
 from day0.profile.mixers_sparse import (
     CompressedSparseAttention,
@@ -103,7 +104,8 @@ class LayerSpec:
     hidden-wide norms by our paths: before each branch ("mixer_norm", "ffn_norm"), after it ("mixer_post_norm", ...).
     `unit_norms` are RMS norms in such places that have no weight; `post_norm_eps` is the epsilon of norms after
     branches, None where it is the model's. What a norm of `gated_norms` gives, y, is multiplied
-    by sigmoid(up silu(down y)) through `norm_gate_rank` channels (A.X-K2).
+    by sigmoid(up silu(down y)) through `norm_gate_rank` channels (A.X-K2). `convolution` runs over what each branch
+    gives before it joins the stream (Inkling).
     """
 
     index: int
@@ -115,6 +117,7 @@ class LayerSpec:
     post_norm_eps: float | None = None
     gated_norms: tuple[str, ...] = ()
     norm_gate_rank: int = 0
+    convolution: BranchConvolution | None = None
 
     def cache_planes(self) -> tuple[CachePlane, ...]:
         """What the layer adds to the paged cache for each token."""
@@ -122,7 +125,8 @@ class LayerSpec:
 
     def state_shapes(self) -> tuple[StateShape, ...]:
         """What the layer keeps for each sequence, whatever its length."""
-        return self.mixer.state_shapes()
+        after = self.convolution.state_shapes() if self.convolution is not None else ()
+        return self.mixer.state_shapes() + after
 
 
 @dataclass(frozen=True, slots=True)

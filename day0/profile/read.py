@@ -7,11 +7,12 @@ from typing import Any
 
 from day0.errors import Finding
 from day0.profile.config_reader import ConfigReader
-from day0.profile.dialects import translate
+from day0.profile.families.dialects import translate
 from day0.profile.families.family import Family
 from day0.profile.families.table import FAMILIES, find_family, stored_like
 from day0.profile.inert_keys import INERT_KEYS
 from day0.profile.profile import ArchitectureProfile, LayerSpec, NoFeedForward, NoMixer, PlainResidual, Residual
+from day0.profile.read_packing import settle_packing
 from day0.profile.read_quant import read_quantization
 from day0.source.model_files import ModelFiles
 
@@ -36,7 +37,8 @@ def read_profile(files: ModelFiles) -> ArchitectureProfile:
     family = find_family(model_type, architectures)
     if family is None:
         return _unknown(reader, files, model_type, architectures)
-    return _read_family(stored_like(family, files.tensors), reader, files, model_type, architectures)
+    table = stored_like(family, files.tensors)
+    return settle_packing(_read_family(table, reader, files, model_type, architectures), files.tensors)
 
 
 def _read_family(
@@ -50,7 +52,7 @@ def _read_family(
     residual = family.read_residual(text)
     length_key = next((key for key in family.max_position_keys if text.has(key)), family.max_position_keys[0])
     layers = tuple(_read_layer(family, text, index, residual) for index in range(family.count_layers(text)))
-    quantization, findings = read_quantization(top, text, family.quantized, files.extras)
+    quantization = read_quantization(top, text, family, files.extras)
     vision = family.read_vision(top)
     return ArchitectureProfile(
         family=family.name,
@@ -69,13 +71,13 @@ def _read_family(
         norm_kind=family.norm_kind,
         mtp=family.read_mtp(text),
         native=family.native,
-        quantization=quantization,
+        quantization=quantization.spec,
         vision=vision,
         bos_token_id=_token_id(top, text, "bos_token_id"),
         eos_token_ids=_eos_ids(top, text, files.extras),
         unused_config_keys=top.unused(),
         defaulted_config_keys=top.defaulted,
-        findings=findings,
+        findings=quantization.findings,
     )
 
 

@@ -15,15 +15,13 @@ class Storage:
 
     `joined` names tensors that hold several of ours one after another along their output axis, by the path without
     the leaf ("ffn.experts.gate_up": the paths of gate and up). With `stacked_experts` all experts of a layer are one
-    tensor, expert first; with `input_first` such matrices are [expert, in, out]. `packed_blocks` splits the rows of
-    packed bytes into blocks of so many. `unit_axis` lists paths that are stored with a first axis of 1, `float32` those
+    tensor, expert first; with `input_first` such matrices are [expert, in, out]. `unit_axis` lists paths that are stored with a first axis of 1, `float32` those
     that are float32 whatever the model's dtype.
     """
 
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     stacked_experts: bool = False
     input_first: bool = False
-    packed_blocks: int | None = None
     unit_axis: tuple[str, ...] = ()
     float32: tuple[str, ...] = ()
 
@@ -74,11 +72,10 @@ def _joined(path: str, parts: list[Draft]) -> Draft:
 
 def _stack(draft: Draft, storage: Storage) -> Draft:
     shape, axis, leaf = draft.shape, draft.shard_axis, draft.path.rpartition(".")[2]
-    if storage.input_first and leaf == "weight":
+    turned = storage.input_first and leaf == "weight"
+    if turned:
         shape = shape[::-1]
         axis = None if axis is None else len(shape) - 1 - axis
-    if storage.packed_blocks is not None and leaf == "packed":
-        shape = (*shape[:-1], shape[-1] // storage.packed_blocks, storage.packed_blocks)
     return replace(
         draft,
         shape=(draft.experts, *shape),
@@ -86,4 +83,5 @@ def _stack(draft: Draft, storage: Storage) -> Draft:
         parameters=draft.num_parameters * draft.experts,
         experts=0,
         stacked=draft.experts,
+        input_first=turned,
     )

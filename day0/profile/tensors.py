@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from math import prod
 from operator import itemgetter
 
 from day0.errors import CannotSay, Finding
@@ -14,16 +15,23 @@ from day0.profile.decoder_tensors import decoder_drafts
 from day0.profile.draft import Draft
 from day0.profile.families.family import Family
 from day0.profile.families.table import FAMILIES
+from day0.profile.layer_tensors import layer_drafts
 from day0.profile.mtp_tensors import mtp_drafts
-from day0.profile.profile import ArchitectureProfile
+from day0.profile.packing import as_packed, one_by_one
+from day0.profile.profile import ArchitectureProfile, LayerSpec
+from day0.profile.quantization import WeightFormat
 from day0.profile.storage import as_stored
 from day0.profile.tensor_spec import TensorSpec
 from day0.profile.vision_tensors import vision_tensors
 from day0.source.model_files import ModelFiles, TensorHeader
 
+_CACHE_SCALES = (
+    *(".k_scale", ".v_scale", ".kv_scale", ".q_scale", ".prob_scale", ".prob_output_scale"),
+    *("k_proj.output_scale", "v_proj.output_scale"),
+)
 _LAYER_NUMBER = re.compile(r"(?<=layers\.)\d+")
 
-__all__ = ["TensorComparison", "TensorSpec", "compare_tensors", "expected_tensors"]
+__all__ = ["TensorComparison", "TensorSpec", "compare_tensors", "expected_tensors", "packed_matrices", "plain_tensors"]
 
 
 def expected_tensors(profile: ArchitectureProfile) -> tuple[TensorSpec, ...]:
@@ -31,23 +39,54 @@ def expected_tensors(profile: ArchitectureProfile) -> tuple[TensorSpec, ...]:
 
     Raises CannotSay for a model that no family explains: its tensor names are unknown.
     """
+    return tuple(
+        replace(stored, layer=None, group="mtp") if ahead else stored
+        for spec, ahead in plain_tensors(profile)
+        for stored in as_packed(spec, profile.quantization)
+    )
+
+
+def plain_tensors(profile: ArchitectureProfile) -> Iterator[tuple[TensorSpec, bool]]:
+    """The tensors before any is packed, and whether each belongs to multi-token prediction."""
     if profile.family is None:
         raise CannotSay(f"no family table explains model_type {profile.model_type!r}: its tensors are unknown")
     family = FAMILIES[profile.family]
-    vision = vision_tensors(profile.vision, profile.dtype) if profile.vision else ()
-    decoder = decoder_drafts(profile, family.storage)
-    named = tuple(_named(family.names, profile, draft, layer) for draft, layer in decoder)
-    return vision + named + tuple(_mtp_tensors(family, profile))
+    for spec in vision_tensors(profile.vision, profile.dtype) if profile.vision else ():
+        yield spec, False
+    for draft, layer in decoder_drafts(profile, family.storage):
+        yield _named(family.names, profile, draft, layer), False
+    for spec in _mtp_tensors(family, profile):
+        yield spec, True
+
+
+def packed_matrices(profile: ArchitectureProfile, layer: LayerSpec | None) -> Iterator[tuple[TensorSpec, WeightFormat]]:
+    """The matrices of a decoder layer that are packed, each plain and with its format; None: those outside of layers.
+
+    Experts stored apart are apart here too. Nothing for a model that no family explains.
+    """
+    if profile.quantization is None or profile.family is None:
+        return
+    family = FAMILIES[profile.family]
+    drafts: Iterable[Draft]
+    if layer is None:
+        drafts = [draft for draft, _ in decoder_drafts(replace(profile, layers=()), family.storage)]
+    else:
+        drafts = as_stored(layer_drafts(profile, layer), family.storage)
+    for draft in drafts:
+        spec = _named(family.names, profile, draft, None if layer is None else layer.index)
+        packing = profile.quantization.format_of(spec)
+        if packing is not None:
+            for matrix in one_by_one(spec) if packing.apart else (spec,):
+                yield matrix, packing
 
 
 def _mtp_tensors(family: Family, profile: ArchitectureProfile) -> Iterator[TensorSpec]:
-    """Those of multi-token prediction: outside of the decoder's layers, and all of one group."""
+    """Those of multi-token prediction, by the groups and numbers of the layers they resemble."""
     if profile.mtp is None:
         return
     for layer, drafts in groupby(mtp_drafts(profile, profile.mtp), itemgetter(1)):
         for draft in as_stored((draft for draft, _ in drafts), family.storage):
-            spec = _named(family.names, profile, draft, layer, "mtp.layers.{l}.")
-            yield replace(spec, layer=None, group="mtp")
+            yield _named(family.names, profile, draft, layer, "mtp.layers.{l}.")
 
 
 def _named(
@@ -75,6 +114,7 @@ def _named(
         keep_float32=draft.keep_float32,
         zero_tail=draft.zero_tail,
         stacked=draft.stacked,
+        input_first=draft.input_first,
     )
 
 
@@ -126,7 +166,8 @@ def compare_tensors(profile: ArchitectureProfile, files: ModelFiles) -> TensorCo
         unexpected, tied = _without_tied_head(profile, unexpected)
         findings += tied
     unexpected, unread = _without_unread(profile, unexpected)
-    findings += unread
+    unexpected, scales = _without_cache_scales(unexpected)
+    findings += unread + scales
     return TensorComparison(tuple(sorted(missing)), tuple(unexpected), tuple(findings))
 
 
@@ -158,8 +199,8 @@ def _shape_findings(differing: Sequence[_Differing]) -> list[Finding]:
 
 
 def _fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
-    if shape == spec.shape:
-        return True
+    if shape == spec.shape or (spec.format and prod(shape) == prod(spec.shape) == 1):
+        return True  # a number for a whole matrix is stored as a scalar or as a list of one
     # A padded tensor only has to hold its live part; that the tail is zero is checked when it is loaded.
     return (
         spec.zero_tail and len(shape) == len(spec.shape) and shape[0] >= spec.parameters and shape[1:] == spec.shape[1:]
@@ -194,7 +235,8 @@ def _without_left_out_mtp(profile: ArchitectureProfile, missing: list[str]) -> t
     """A release may leave the predictor layers out altogether: the decoder is whole without them."""
     if profile.family is None or profile.mtp is None:
         return missing, []
-    names = {name for spec in _mtp_tensors(FAMILIES[profile.family], profile) for name in spec.names()}
+    specs = _mtp_tensors(FAMILIES[profile.family], profile)
+    names = {name for spec in specs for part in as_packed(spec, profile.quantization) for name in part.names()}
     if not names.issubset(missing):
         return missing, []
     note = Finding(
@@ -218,6 +260,16 @@ def _without_unread(profile: ArchitectureProfile, unexpected: list[str]) -> tupl
         "tensor-not-read", "note", _and_more(unread[0], len(unread)), "stored, and read by no layer of this family"
     )
     return sorted(set(unexpected) - set(unread)), [note]
+
+
+def _without_cache_scales(unexpected: list[str]) -> tuple[list[str], list[Finding]]:
+    """Releases calibrated for a narrow key/value cache store scales for it, which a cache in full precision ignores."""
+    scales = [name for name in unexpected if name.endswith(_CACHE_SCALES)]
+    if not scales:
+        return unexpected, []
+    where = scales[0] + (f" and {len(scales) - 1} more" if len(scales) > 1 else "")
+    note = Finding("cache-scales-stored", "note", where, "scales of a quantised key/value cache")
+    return [name for name in unexpected if not name.endswith(_CACHE_SCALES)], [note]
 
 
 def _without_tied_head(profile: ArchitectureProfile, unexpected: list[str]) -> tuple[list[str], list[Finding]]:

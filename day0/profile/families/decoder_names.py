@@ -113,7 +113,7 @@ STACKED_NAMES: Mapping[str, str] = layer_names(
     {
         f"ffn.experts.{ours}.{leaf}": f"mlp.experts.{theirs}{ending}"
         for ours, theirs in (("gate_up", "gate_up_proj"), ("down", "down_proj"))
-        for leaf, ending in (("weight", ""), ("bias", "_bias"), ("packed", "_blocks"), ("scale", "_scales"))
+        for leaf, ending in (("weight", ""), ("bias", "_bias"))
     }
 )
 """Experts stacked in one tensor, gate and up joined."""

@@ -85,6 +85,7 @@ DEEPSEEK_V4 = Family(
         **{ours: theirs.removeprefix("model.") for ours, theirs in _DECODER.items()},
         **predictor_names(_DECODER, "mtp.{l}", _JOINT),
     },
+    block_scale="scale F8_E8M0",
     # No product has biases, whatever these say.
     inert=("attention_bias", "mlp_bias"),
 )

@@ -67,7 +67,8 @@ class Family:
     where it is the whole file; with `flat_text` older configs do without it. `storage` says how files lay tensors
     out; `variants` name tables that differ in names and layout alone, of which the one that the headers fit best is
     taken. `unread` are checkpoint names of tensors that releases may hold and nothing reads. `quantized` lists the
-    parameter groups that packed releases of the family pack. `tiny` overrides config keys (dotted paths) to shrink a
+    parameter groups that packed releases of the family pack, () for all linear layers; `block_scale` is the leaf and
+    dtype that its own FP8 releases store the scales of blocks in. `tiny` overrides config keys (dotted paths) to shrink a
     config of the family to a test size with every feature left on, `tiny_extras` the JSON files beside it.
     """
 
@@ -95,6 +96,7 @@ class Family:
     read_mtp: Callable[[ConfigReader], MultiTokenPrediction | None] = no_mtp
     unread: tuple[str, ...] = ()
     quantized: tuple[str, ...] = ()
+    block_scale: str = "weight_scale_inv F32"
     storage: Storage = field(default_factory=Storage)
     variants: tuple[str, ...] = ()
     inert: tuple[str, ...] = ()

@@ -56,7 +56,6 @@ GPT_OSS = Family(
         joined={"ffn.experts.gate_up": ("ffn.experts.gate", "ffn.experts.up")},
         stacked_experts=True,
         input_first=True,
-        packed_blocks=16,
     ),
     quantized=("routed_experts",),
     # The gate is fixed whatever hidden_act says; the other two repeat num_experts_per_tok and the rope section.

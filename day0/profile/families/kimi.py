@@ -36,7 +36,6 @@ _MLA_NAMES = {
     "kv_b_proj.weight": "kv_b_proj.weight",
 }
 _EXPERT_NAMES = {"gate": "w1", "up": "w3", "down": "w2"}
-_EXPERT_LEAVES = {"weight": "weight", "packed": "weight_packed", "scale": "weight_scale"}
 
 
 def _names(prefix: str) -> dict[str, str]:
@@ -66,9 +65,8 @@ def _names(prefix: str) -> dict[str, str]:
         "layers.{l}.ffn.latent_up.weight": f"{moe}.routed_expert_up_proj.weight",
         **under("layers.{l}.ffn.shared", f"{moe}.shared_experts", MLP_LEAVES),
         **{
-            f"layers.{{l}}.ffn.experts.{ours}.{leaf}": f"{moe}.experts.{{expert}}.{theirs}.{stored}"
+            f"layers.{{l}}.ffn.experts.{ours}.weight": f"{moe}.experts.{{expert}}.{theirs}.weight"
             for ours, theirs in _EXPERT_NAMES.items()
-            for leaf, stored in _EXPERT_LEAVES.items()
         },
     }
 

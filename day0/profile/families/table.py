@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
+from day0.profile.families.arcee import ARCEES
+from day0.profile.families.cohere import COHERES
 from day0.profile.families.deepseek import DEEPSEEKS
 from day0.profile.families.deepseek_v4 import DEEPSEEK_V4
 from day0.profile.families.ernie import ERNIES
@@ -25,6 +27,7 @@ from day0.profile.families.lfm2 import LFM2S
 from day0.profile.families.lightning import LIGHTNINGS
 from day0.profile.families.llama4 import LLAMA4S
 from day0.profile.families.mamba_hybrid import MAMBA_HYBRIDS
+from day0.profile.families.mellum import MELLUM
 from day0.profile.families.mimo_v2 import MIMO_V2
 from day0.profile.families.minimax_m2 import MINIMAX_M2
 from day0.profile.families.mistral import MISTRALS
@@ -37,7 +40,9 @@ from day0.profile.families.olmo_hybrid import OLMO_HYBRID
 from day0.profile.families.phi import PHIS
 from day0.profile.families.qwen import QWENS
 from day0.profile.families.qwen_hybrid import QWEN_HYBRIDS
+from day0.profile.families.seed import SEED_OSS
 from day0.profile.families.smollm3 import SMOLLM3
+from day0.profile.families.solar import SOLAR_OPEN
 from day0.profile.families.sparse import SPARSE_DECODERS
 
 FAMILIES: Mapping[str, Family] = {
@@ -55,7 +60,9 @@ FAMILIES: Mapping[str, Family] = {
         *LIGHTNINGS,
         *LFM2S,
         *(NEMOTRON_NAS, OLMO_HYBRID),
-        *(FLINT, GPT_OSS, KOLIBRI, LAGUNA, MIMO_V2, MINIMAX_M2, MLLAMA, SMOLLM3),
+        *(FLINT, GPT_OSS, KOLIBRI, LAGUNA, MELLUM, MIMO_V2, MINIMAX_M2, MLLAMA, SEED_OSS, SMOLLM3, SOLAR_OPEN),
+        *ARCEES,
+        *COHERES,
         *ERNIES,
         *EXAONES,
         *GEMMA4S,
