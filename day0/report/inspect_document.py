@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -142,10 +142,12 @@ def weight_facts(files: ModelFiles, profile: ArchitectureProfile) -> WeightFacts
     """From the headers where there are any, else from the profile, else unknown."""
     if files.tensors is not None:
         packed = profile.quantization.format if profile.quantization else ""
-        formats: Counter[str] = Counter()
+        by_dtype: defaultdict[str, int] = defaultdict(int)
         for header in files.tensors.values():
-            name = packed if packed and header.dtype == "U8" else header.dtype.lower()
-            formats[name] += header.nbytes
+            by_dtype[header.dtype] += header.end - header.begin
+        formats: Counter[str] = Counter()
+        for dtype, nbytes in by_dtype.items():
+            formats[packed if packed and dtype == "U8" else dtype.lower()] += nbytes
         return WeightFacts(
             sum(formats.values()), len(files.tensors), len(files.shards), dict(formats.most_common()), "headers"
         )
