@@ -58,10 +58,10 @@ def refuse_lfs_pointer(data: bytes, where: str) -> None:
 
 def parse_object(data: bytes, *, where: str, name: str) -> JsonObject:
     """Parse a JSON object. Errors carry `where` (a full path), findings `name` (as the report shows the file)."""
-    text, findings = _decode(data, where, name)
-    plain = _parse_plain(text)
+    plain = _parse_plain(data)
     if plain is not None:
-        return JsonObject(plain, findings)
+        return JsonObject(plain)
+    text, findings = _decode(data, where, name)
     oddities = _Oddities()
     try:
         value = json.loads(
@@ -88,16 +88,16 @@ def parse_object(data: bytes, *, where: str, name: str) -> JsonObject:
     return JsonObject(value, findings)
 
 
-def _parse_plain(text: str) -> dict[str, Any] | None:
+def _parse_plain(data: bytes) -> dict[str, Any] | None:
     """The object where the text has no oddity, by a faster reader; None where there may be one to look for.
 
     Without escapes a text has two quotes for each string, so a repeated key shows as a string that is not there.
     """
-    if "\\" in text:
+    if b"\\" in data:
         return None
     try:
-        value = msgspec.json.decode(text)
-        plain = isinstance(value, dict) and text.count('"') == 2 * _count_strings(value)
+        value = msgspec.json.decode(data)
+        plain = isinstance(value, dict) and data.count(b'"') == 2 * _count_strings(value)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     return value if plain else None

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -106,7 +106,7 @@ def parse_header(data: bytes, file_size: int, *, shard: str, where: str) -> Shar
     return ShardHeader(tensors, file_size - data_start, metadata)
 
 
-def _decode_header(text: bytes, where: str) -> tuple[Mapping[str, _Entry], dict[str, str]]:
+def _decode_header(text: bytes, where: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Entries and metadata: all at once where the text is as writers write it, else one by one to name the culprit."""
     if not text.startswith(b"{"):
         raise InputError("the header is not a JSON object: not a safetensors file", where=where)
@@ -170,10 +170,10 @@ def _refuse_duplicates(text: bytes, entries: Mapping[str, _Entry], metadata: Map
 
 
 def _place_tensors(
-    entries: Mapping[str, _Entry], data_start: int, shard: str, where: str
+    entries: dict[str, Any], data_start: int, shard: str, where: str
 ) -> tuple[dict[str, TensorHeader], int | None]:
     """The tensors, and where in the file the last one ends; None where they do not follow each other in this order."""
-    tensors: dict[str, TensorHeader] = {}
+    tensors = entries  # each entry gives way to its tensor: no second table of names
     # A model has few kinds of tensors: each is sized once, and half a million entries share its dtype and shape.
     kinds: dict[tuple[str, tuple[int, ...]], tuple[str, tuple[int, ...], int]] = {}
     position, in_order = 0, True

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any
 
 from day0.errors import Finding, InputError, Severity
 from day0.source.json_text import parse_object
@@ -21,7 +21,6 @@ SINGLE_NAME = f"model{SUFFIX}"
 HeaderReader = Callable[[Sequence[str]], Mapping[str, ShardHeader]]
 """Reads the headers of the named shards; how (disk, ranged reads) is the caller's business."""
 
-_SHARD_OF = operator.attrgetter("shard")
 _SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>\d+)-of-(?P<total>\d+)\.safetensors")
 _OTHER_WEIGHTS = (".bin", ".gguf", ".ggml", ".pth", ".pt", ".ckpt", ".h5", ".msgpack", ".onnx", ".npz")
 _NOT_WEIGHTS = frozenset({"training_args.bin", "optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state.pth"})
@@ -124,48 +123,31 @@ def refuse_missing(index: ShardIndex, stored: Collection[str]) -> None:
 
 def _join_indexed(index: ShardIndex, headers: Mapping[str, ShardHeader], stored: Sequence[str]) -> Checkpoint:
     """Honour the index: a tensor comes from the shard it names; whatever else the files hold is listed, not used."""
-    tensors: dict[str, TensorHeader] = {}
-    for header in headers.values():
-        tensors.update(header.tensors)
-    num_stored = sum(len(header.tensors) for header in headers.values())
-    size = sum(header.nbytes for header in headers.values())
-    if not len(tensors) == num_stored == len(index.weight_map) or not _all_in_place(index, tensors):
-        tensors = _assigned_tensors(index, headers)
-        size = sum(tensor.nbytes for tensor in tensors.values())
+    # Starts as the index itself, half a million names in their order, and takes each header in its shard's place.
+    tensors: dict[str, Any] = dict(index.weight_map)
+    extras: list[str] = []
+    for shard, header in headers.items():
+        for name, tensor in header.tensors.items():
+            if tensors.get(name) == shard:
+                tensors[name] = tensor
+            else:
+                extras.append(f"{name} in {shard}")
+    if sum(len(header.tensors) for header in headers.values()) - len(extras) != len(tensors):
+        absent = [name for name, tensor in tensors.items() if isinstance(tensor, str)]
+        raise _assigned_but_absent(index, headers, absent)
     findings = [*index.findings]
-    if num_stored > len(tensors):
-        extras = [
-            f"{name} in {shard}"
-            for shard, header in headers.items()
-            for name in header.tensors
-            if index.weight_map.get(name) != shard
-        ]
+    if extras:
         message = f"{len(extras):,} stored tensors are not where the index says and are ignored: {_some(extras)}"
         findings.append(Finding("tensors-outside-index", "warning", INDEX_NAME, message, "check how it was saved"))
     if unused := sorted(set(stored) - set(headers)):
         findings.append(_unused_files(unused, "the index does not name them"))
+    size = sum(header.nbytes for header in headers.values())
+    if extras:
+        size = sum(tensor.nbytes for tensor in tensors.values())
     if index.total_size is not None and index.total_size != size:
         message = f"total_size says {index.total_size:,} bytes, the headers add up to {size:,}"
         findings.append(Finding("index-total-size", "note", INDEX_NAME, message))
     return Checkpoint(tensors, index.shards, tuple(findings))
-
-
-def _all_in_place(index: ShardIndex, tensors: Mapping[str, TensorHeader]) -> bool:
-    """Whether every tensor of the index is there and lies in the shard that the index names."""
-    try:
-        shards = map(_SHARD_OF, map(tensors.__getitem__, index.weight_map))
-        return all(map(operator.eq, shards, index.weight_map.values()))
-    except KeyError:
-        return False
-
-
-def _assigned_tensors(index: ShardIndex, headers: Mapping[str, ShardHeader]) -> dict[str, TensorHeader]:
-    """Each tensor from the shard that the index names."""
-    found = {name: headers[shard].tensors.get(name) for name, shard in index.weight_map.items()}
-    absent = [name for name, header in found.items() if header is None]
-    if absent:
-        raise _assigned_but_absent(index, headers, absent)
-    return {name: header for name, header in found.items() if header is not None}
 
 
 def _assigned_but_absent(index: ShardIndex, headers: Mapping[str, ShardHeader], absent: Sequence[str]) -> InputError:
