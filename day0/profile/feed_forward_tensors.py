@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from day0.profile.draft import Draft
-from day0.profile.feed_forward import DenseFeedForward, NoFeedForward, RoutedExperts, RouterSpec
+from day0.profile.feed_forward import DenseFeedForward, NoFeedForward, RoutedExperts, RouterMlp, RouterSpec
 from day0.profile.linear_tensors import linear_map_drafts
 from day0.profile.mixers_linear import LinearMap
 
@@ -25,6 +25,8 @@ def mlp_drafts(
 
 def dense_drafts(spec: DenseFeedForward, hidden: int) -> Iterator[Draft]:
     yield from mlp_drafts("ffn", hidden, spec.width, "dense_mlp", spec.bias, spec.gated)
+    if spec.global_scale:
+        yield Draft("ffn.global_scale", (1,), "dense_mlp")
 
 
 def routed_drafts(spec: RoutedExperts, hidden: int) -> Iterator[Draft]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from day0.profile.draft import Draft
 from day0.profile.convolved_tensors import branch_convolution_drafts
+from day0.profile.draft import Draft
 from day0.profile.feed_forward_tensors import FEED_FORWARD_DRAFTS
 from day0.profile.mixer_tensors import MIXER_DRAFTS
 from day0.profile.profile import (

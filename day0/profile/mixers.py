@@ -61,5 +61,12 @@ class NoMixer:
 
 
 Mixer = (
-    GroupedQueryAttention | CrossAttention | LatentAttention | SparseMixer | KimiDeltaAttention | LinearMixer | ConvolvedMixer | NoMixer
+    GroupedQueryAttention
+    | CrossAttention
+    | LatentAttention
+    | SparseMixer
+    | KimiDeltaAttention
+    | LinearMixer
+    | ConvolvedMixer
+    | NoMixer
 )

@@ -24,8 +24,8 @@ from day0.profile.feed_forward import (
 from day0.profile.grouped_query import CrossAttention, GroupedQueryAttention, OutputGate, QkNorm, QueryTemperature
 from day0.profile.hyper_connections import HyperConnections
 from day0.profile.latent_attention import LatentAttention
-from day0.profile.mixers_convolved import BranchConvolution
 from day0.profile.mixers import KimiDeltaAttention, Mixer, NoMixer
+from day0.profile.mixers_convolved import BranchConvolution
 from day0.profile.mixers_sparse import (
     CompressedSparseAttention,
     HeavilyCompressedAttention,

@@ -19,6 +19,12 @@ def hyper_connection_head(path: str, spec: HyperConnections, hidden: int) -> Ite
         yield from _mixing(path, spec.streams, 1, spec, hidden)
 
 
+def affine_site(path: str, hidden: int, *, branch: bool) -> Iterator[Draft]:
+    """Scale and shift of the stream and, where a `branch` joins it, of what the branch gives."""
+    for leaf in ("scale", "shift", *(("branch_scale", "branch_shift") if branch else ())):
+        yield Draft(f"{path}.{leaf}", (hidden,), "residual_mixing")
+
+
 def _mixing(path: str, weights: int, scales: int, spec: HyperConnections, hidden: int) -> Iterator[Draft]:
     for leaf, shape in (
         ("fn", (weights, spec.streams * hidden)),
