@@ -179,14 +179,11 @@ def _same(held: torch.Tensor, stored: torch.Tensor) -> bool:
 
 def packed(context: CheckContext, *, experts: int = 3) -> Outcome:
     """Packed experts as the runtime unpacks them, against a second decoder that reads the files by itself."""
-    quantization, files = context.profile.quantization, context.files
-    if quantization is None:
+    files = context.files
+    if context.profile.quantization is None:
         return NotChecked("na", "no weights are packed")
     if files.tensors is None or files.folder is None:
         return NO_HEADERS
-    if quantization.format not in _SECOND_DECODERS:
-        return NotChecked("skip", f"no second decoder for {quantization.format}")
-    decode = _SECOND_DECODERS[quantization.format]
     specs = {spec.path: spec for spec in expected_tensors(context.profile)}
     blocks = [path.removesuffix(".gate.packed") for path in specs if path.endswith(".gate.packed")]
     wrong: list[tuple[str, int]] = []
@@ -197,21 +194,21 @@ def packed(context: CheckContext, *, experts: int = 3) -> Outcome:
         for expert, *matrices in module.matrices(chosen):  # type: ignore[operator]  # the experts block of a layer
             for part, matrix in zip(("gate", "up", "down"), matrices, strict=True):
                 names = [list(specs[f"{block}.{part}.{leaf}"].names())[expert] for leaf in ("packed", "scale")]
-                expected = decode(*(_stored(files, name).numpy() for name in names))
+                expected = decode_mxfp4(*(_stored(files, name).numpy() for name in names))
                 inspected += 1
                 if not np.array_equal(matrix.float().cpu().numpy(), expected):
                     wrong.append((f"{block}.{part}", expert))
-    where = Where(layer=layer_in(wrong[0][0]), tensor=wrong[0][0], operator=quantization.format) if wrong else None
+    where = Where(layer=layer_in(wrong[0][0]), tensor=wrong[0][0], operator="mxfp4_dequantize") if wrong else None
     return Measured(
         inspected=inspected,
-        values={"wrong": len(wrong), "matrices": inspected, "format": quantization.format},
+        values={"wrong": len(wrong), "matrices": inspected},
         where=where,
         message=f"expert {wrong[0][1]} of {wrong[0][0]} decodes to other numbers" if wrong else "",
         hint="nibble order, scale bias or group axis of the packed format",
     )
 
 
-def _decode_mxfp4(packed: NDArray[np.uint8], scale: NDArray[np.uint8]) -> NDArray[np.float32]:
+def decode_mxfp4(packed: NDArray[np.uint8], scale: NDArray[np.uint8]) -> NDArray[np.float32]:
     """E2M1 by its definition (sign, two exponent bits with bias 1, one mantissa bit) times 2^(scale - 127)."""
     high, low = np.divmod(packed, 16)
     codes = np.stack((low, high), axis=-1).reshape(*packed.shape[:-1], -1)  # low nibble first
@@ -222,9 +219,6 @@ def _decode_mxfp4(packed: NDArray[np.uint8], scale: NDArray[np.uint8]) -> NDArra
     factor = np.where(scale == 255, np.nan, 2.0 ** (scale.astype(np.float64) - 127))
     decoded: NDArray[np.float32] = (grouped * factor[..., None]).reshape(codes.shape).astype(np.float32)
     return decoded
-
-
-_SECOND_DECODERS = {"mxfp4": _decode_mxfp4}
 
 
 def sizes(context: CheckContext) -> Outcome:

@@ -98,7 +98,7 @@ def batch(context: CheckContext) -> Outcome:
         return sight
     images = [sight.image(index, *shape) for index, shape in enumerate(SHAPES[:5])]
     together = sight.tower.encode_images(images)
-    errors = PathErrors(NoiseFloor({}, 0.0))
+    errors = PathErrors(NoiseFloor({}, {}, 0.0))
     for index, (image, among) in enumerate(zip(images, together, strict=True)):
         name = f"vision.image{index}"
         errors.noise = noise_floor(

@@ -133,7 +133,7 @@ class PathErrors:
 
     def compare(self, label: str, candidate: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> None:
         """Take one comparison in. `over` becomes None where a tensor gives no number at all."""
-        comparison = compare_traces(candidate, reference, self.noise.tolerance)
+        comparison = compare_traces(candidate, reference, self.noise.allowance)
         self.comparisons += 1
         self.tensors += comparison.num_checked
         for node in comparison.nodes:
@@ -166,6 +166,7 @@ class PathErrors:
                 "comparisons": self.comparisons,
                 "errors": self.errors,
                 "tolerances": self.tolerances,
+                "judged_by_median_token": sum(self.noise.allowance(name).row == "median" for name in self.errors),
                 **values,
             },
             where=node_place(self.first, profile) if self.first is not None else None,
@@ -179,9 +180,11 @@ def node_place(node: Node, profile: ArchitectureProfile) -> Where:
     operator = node.operator
     if node.layer is not None and node.layer < profile.num_layers:
         layer = profile.layers[node.layer]
-        if node.operator.startswith("mixer"):
+        if operator in ("mixer_in", "ffn_in"):
+            operator = "rms_norm"
+        elif operator.startswith("mixer"):
             operator = layer.mixer.kind
-        elif node.operator.startswith("ffn"):
+        elif operator.startswith("ffn"):
             operator = layer.feed_forward.kind
     return Where(layer=node.layer, operator=operator, tensor=node.tensor, length=node.position)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from day0.checklist.checklist import Measured, NotChecked, Outcome, Where
 from day0.checklist.client import EndpointTarget
+from day0.checklist.probe_paths import first_difference
 from day0.checklist.probe_runtime import RuntimeTarget
 from day0.checklist.prompts import prompt_ids, sentence_ids
 from day0.checklist.target import Answer, Ask, CheckContext
@@ -206,7 +207,7 @@ def resumed(context: CheckContext, *, prompts: int = 3, max_tokens: int = 12) ->
     different = [
         index
         for index, (whole, rest) in enumerate(zip(straight, resumed_answers, strict=True))
-        if (whole.token_ids or ())[max_tokens:] != rest.token_ids or whole.fate != "done"
+        if _parts(context, again[index].prompt, whole, rest)
     ]
     return Measured(
         inspected=len(prompt_list),
@@ -215,6 +216,16 @@ def resumed(context: CheckContext, *, prompts: int = 3, max_tokens: int = 12) ->
         message=first_fault([*straight, *resumed_answers]),
         hint="decode and prefill disagree, or a prefix is not reused as it was",
     )
+
+
+def _parts(context: CheckContext, prompt: tuple[int, ...] | str, whole: Answer, rest: Answer) -> bool:
+    """Whether the rest of a whole answer and the answer to its first half differ, near ties aside."""
+    if whole.fate != "done" or rest.fate != "done" or not whole.token_ids or not rest.token_ids:
+        return True
+    one, two = whole.token_ids[-len(rest.token_ids) :], rest.token_ids
+    if not isinstance(context.target, RuntimeTarget) or isinstance(prompt, str):
+        return one != two
+    return first_difference(context.target.engine(), prompt, one, two) is not None
 
 
 def malformed(context: CheckContext) -> Outcome:

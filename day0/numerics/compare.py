@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from day0.numerics.metrics import Difference, difference
+from day0.numerics.metrics import Allowance, Difference, difference
 
 NodeVerdict = Literal["same", "within tolerance", "deviates", "not checked"]
 Verdict = Literal["equal", "deviates", "incomplete"]
@@ -33,7 +34,10 @@ _LAYER_NAME = re.compile(r"layers\.(\d+)\.(.+)")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One tensor of the reference's execution order, compared. `position` is the worst token."""
+    """One tensor of the reference's execution order, compared.
+
+    `error` is that of the row that the allowance is for, `position` the worst token.
+    """
 
     tensor: str
     layer: int | None
@@ -79,11 +83,11 @@ def execution_order(name: str) -> tuple[int, int, int, str]:
 
 
 def compare_traces(
-    candidate: Mapping[str, Tensor], reference: Mapping[str, Tensor], tolerance: Callable[[str], float]
+    candidate: Mapping[str, Tensor], reference: Mapping[str, Tensor], allowed: Callable[[str], Allowance]
 ) -> Comparison:
-    """Compare by name; `tolerance(name)` bounds the worst row's relative error (see `metrics.Difference`)."""
+    """Compare by name; `allowed(name)` bounds the relative error of its rows (see `metrics.Difference`)."""
     names = sorted(reference, key=execution_order)
-    nodes = tuple(_compare_node(name, candidate.get(name), reference[name], tolerance(name)) for name in names)
+    nodes = tuple(_compare_node(name, candidate.get(name), reference[name], allowed(name)) for name in names)
     first = next((node for node in nodes if node.verdict == "deviates"), None)
     unchecked = [node for node in nodes if node.verdict == "not checked"]
     if first is not None:
@@ -96,27 +100,26 @@ def compare_traces(
     return Comparison(verdict, first, nodes, missing, tuple(sorted(set(candidate) - set(reference))))
 
 
-def _compare_node(name: str, candidate: Tensor | None, reference: Tensor, tolerance: float) -> Node:
+def _compare_node(name: str, candidate: Tensor | None, reference: Tensor, allowed: Allowance) -> Node:
     layer, operator = layer_and_operator(name)
-    node = Node(name, layer, operator, "not checked", "missing", None, tolerance, message="not in the candidate")
+    node = Node(name, layer, operator, "not checked", "missing", None, allowed.limit, message="not in the candidate")
     if candidate is None:
         return node
     found = difference(candidate, reference)
+    error = allowed.error_of(found)
     return replace(
         node,
-        verdict=_node_verdict(found, tolerance),
-        kind="deviation" if found.kind == "precision" and not found.error <= tolerance else found.kind,
-        error=None if found.error != found.error else found.error,
+        verdict=_node_verdict(found, error, allowed.limit),
+        kind="deviation" if found.kind == "precision" and not error <= allowed.limit else found.kind,
+        error=None if math.isnan(error) else error,
         position=found.position,
         message=found.message,
     )
 
 
-def _node_verdict(found: Difference, tolerance: float) -> NodeVerdict:
+def _node_verdict(found: Difference, error: float, limit: float) -> NodeVerdict:
     if found.kind == "equal":
         return "same"
     if found.kind in ("empty", "constant"):
         return "not checked"
-    if found.kind == "precision" and found.error <= tolerance:
-        return "within tolerance"
-    return "deviates"
+    return "within tolerance" if found.kind == "precision" and error <= limit else "deviates"

@@ -19,19 +19,31 @@ error of a nearly vanishing row says nothing."""
 class Difference:
     """One tensor against its reference.
 
-    `error` is the worst row's ||candidate - reference|| / ||reference|| (rows along the first axis: tokens),
-    `overall` the same over the whole tensor, `max_abs` the largest absolute difference; NaN where they could not be
-    formed. `position` is the worst row. `kind` says what was found before any tolerance is applied:
+    `error` is the worst row's ||candidate - reference|| / ||reference|| (rows along the first axis: tokens), `median`
+    the median row's, `overall` the same over the whole tensor, `max_abs` the largest absolute difference; NaN where
+    they could not be formed. `position` is the worst row. `kind` says what was found before any tolerance is applied:
     "stuck" is a candidate whose rows are all alike while the reference's are not, "constant" a reference that
     is one number throughout and so proves nothing.
     """
 
     kind: Kind
     error: float = float("nan")
+    median: float = float("nan")
     overall: float = float("nan")
     max_abs: float = float("nan")
     position: int | None = None
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How far a tensor may be off: a limit on the error of its worst row, or of its median row."""
+
+    limit: float
+    row: Literal["worst", "median"] = "worst"
+
+    def error_of(self, found: Difference) -> float:
+        return found.error if self.row == "worst" else found.median
 
 
 def difference(candidate: Tensor, reference: Tensor) -> Difference:
@@ -59,7 +71,7 @@ def difference(candidate: Tensor, reference: Tensor) -> Difference:
     kind: Kind = "equal" if max_abs == 0.0 else "precision"
     if len(found) > 1 and _rows_alike(found) and not _rows_alike(wanted):
         kind = "stuck"
-    return Difference(kind, error, overall, max_abs, position)
+    return Difference(kind, error, float(row_errors.median()), overall, max_abs, position)
 
 
 def _rows(tensor: Tensor) -> Tensor:

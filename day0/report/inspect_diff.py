@@ -13,6 +13,8 @@ from day0.profile.parameters import count_parameters
 from day0.profile.profile import ArchitectureProfile
 
 _NOT_FACTS = ("layers", "findings", "unused_config_keys", "defaulted_config_keys")
+_NOT_FACTS_INSIDE = ("quantization.section", "quantization.rules", "quantization.stored")
+"""Told by what became of them: `quantization.groups`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Fact]]:
             yield path, getattr(value, "kind", None)
         for entry in fields(value):
             yield from _leaves(f"{path}.{entry.name}", getattr(value, entry.name))
+    elif path in _NOT_FACTS_INSIDE:
+        return
     elif isinstance(value, tuple) and all(isinstance(item, tuple) for item in value):
         for name, number in value:
             yield f"{path}.{name}", number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from day0.errors import Finding
 from day0.inventory import Fact, inventory_findings, layer_operators
 from day0.operators import Phase
 from day0.profile.cache_sizes import CacheSizes, cache_sizes
-from day0.profile.parameters import ParameterCounts, count_parameters, weight_formats
+from day0.profile.parameters import ParameterCounts, count_parameters, stored_formats, weight_formats
 from day0.profile.profile import ArchitectureProfile, RoutedExperts
 from day0.profile.tensors import TensorComparison, expected_tensors
 from day0.report.inspect_diff import ProfileDiff
@@ -141,13 +141,7 @@ def parameter_facts(profile: ArchitectureProfile) -> ParameterCounts | None:
 def weight_facts(files: ModelFiles, profile: ArchitectureProfile) -> WeightFacts:
     """From the headers where there are any, else from the profile, else unknown."""
     if files.tensors is not None:
-        packed = profile.quantization.format if profile.quantization else ""
-        by_dtype: defaultdict[str, int] = defaultdict(int)
-        for header in files.tensors.values():
-            by_dtype[header.dtype] += header.end - header.begin
-        formats: Counter[str] = Counter()
-        for dtype, nbytes in by_dtype.items():
-            formats[packed if packed and dtype == "U8" else dtype.lower()] += nbytes
+        formats = Counter(stored_formats(profile, files.tensors))
         return WeightFacts(
             sum(formats.values()), len(files.tensors), len(files.shards), dict(formats.most_common()), "headers"
         )

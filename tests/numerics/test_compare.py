@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from day0.numerics.compare import compare_traces, execution_order, layer_and_operator
+from day0.numerics.metrics import Allowance
 
 
-def within(limit: float) -> Callable[[str], float]:
-    return lambda name: limit
+def within(limit: float) -> Callable[[str], Allowance]:
+    return lambda name: Allowance(limit)
 
 
 def trace(num_layers: int = 3) -> dict[str, Tensor]:
@@ -89,3 +90,12 @@ def test_names_sort_by_layer_number_then_point() -> None:
     ]  # fmt: skip
     assert layer_and_operator("layers.10.mixer.q") == (10, "mixer.q")
     assert layer_and_operator("logits") == (None, "logits")
+
+
+def test_the_median_row_forgives_a_minority_and_no_more() -> None:
+    def judged(num_bad: int) -> str:
+        candidate = trace()
+        candidate["logits"][:num_bad] *= -1
+        return compare_traces(candidate, trace(), lambda name: Allowance(1e-4, "median")).verdict
+
+    assert [judged(count) for count in (1, 2, 3, 5)] == ["equal", "equal", "deviates", "deviates"]

@@ -21,9 +21,9 @@ def test_the_floor_grows_with_what_a_model_amplifies(gain: float) -> None:
         return {"kept": x, "grown": embeddings() + gain * (x - embeddings())}
 
     floor = noise_floor(forward, embeddings(), EPS)
-    assert EPS * 0.5 < floor.errors["kept"] < EPS * 4
-    assert gain * EPS * 0.5 < floor.errors["grown"] < gain * EPS * 4
-    assert floor.tolerance("grown") >= FACTOR * floor.errors["grown"]
+    assert EPS * 0.5 < floor.worst["kept"] < EPS * 4
+    assert gain * EPS * 0.5 < floor.worst["grown"] < gain * EPS * 4
+    assert floor.tolerance("grown") >= FACTOR * floor.worst["grown"]
 
 
 def test_the_tolerance_never_falls_below_a_few_roundings() -> None:
@@ -37,9 +37,21 @@ def test_chaos_is_no_excuse() -> None:
     assert floor.tolerance("wild") == MOST
 
 
+def test_single_rows_that_flip_hand_over_to_the_median() -> None:
+    def forward(x: Tensor) -> dict[str, Tensor]:
+        flipped = x.clone()
+        if not torch.equal(x, embeddings()):
+            flipped[3] = -flipped[3]
+        return {"routed": flipped, "plain": x}
+
+    floor = noise_floor(forward, embeddings(), EPS)
+    assert floor.allowance("routed").row == "median" and floor.allowance("routed").limit < 1e-5
+    assert floor.allowance("plain").row == "worst"
+
+
 def test_what_is_not_finite_gets_no_allowance() -> None:
     floor = noise_floor(lambda x: {"bad": x * float("nan")}, embeddings(), EPS)
-    assert floor.errors["bad"] == 0.0
+    assert floor.worst["bad"] == 0.0
 
 
 def test_the_same_twice() -> None:
@@ -50,4 +62,4 @@ def test_the_same_twice() -> None:
 def test_narrow_dtypes_are_moved_in_their_own_units() -> None:
     eps = torch.finfo(torch.bfloat16).eps
     floor = noise_floor(lambda x: {"y": x.float()}, embeddings().bfloat16(), eps)
-    assert 0.3 * eps < floor.errors["y"] < 4 * eps
+    assert 0.3 * eps < floor.worst["y"] < 4 * eps
