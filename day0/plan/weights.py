@@ -170,7 +170,7 @@ def _held(place: Place, cuts: Cuts) -> int:
 def _rows(specs: Iterable[TensorSpec]) -> Place:
     totals: Counter[tuple[CutKind | None, int, int]] = Counter()
     for spec in specs:
-        kind = CUT_KINDS.get(spec.group) if spec.shard_axis is not None or spec.experts else None
+        kind = CUT_KINDS.get(spec.group) if spec.shard_axis is not None or spec.num_experts else None
         units = spec.shard_units if spec.shard_axis is not None else 1
-        totals[(kind, units if kind else 1, spec.experts)] += spec.nbytes
+        totals[(kind, units if kind else 1, spec.num_experts)] += spec.nbytes
     return tuple(WeightRow(kind, units, experts, nbytes) for (kind, units, experts), nbytes in totals.items())
