@@ -10,7 +10,7 @@ import pytest
 
 from day0.inventory import OperatorNeed, inventory_findings, layer_operators, operators_needed
 from day0.operators import OPERATORS
-from day0.profile.profile import ArchitectureProfile, LatentAttention, NoMixer, QuantizationSpec
+from day0.profile.profile import ArchitectureProfile, LatentAttention, NoMixer
 from day0.profile.read import read_profile
 from day0.profile.tensors import expected_tensors
 from day0.source.model_files import ModelFiles
@@ -189,10 +189,8 @@ class TestWhatNoRuleReads:
         assert self.places(profile) == ["mixer.dream"]
         assert "paged_gqa_attention" in {need.name for need in operators_needed(profile)}
 
-    def test_norms_and_packing_beyond_what_is_known(self) -> None:
+    def test_norms_beyond_what_is_known(self) -> None:
         assert self.places(self.first_layer(norms=("mixer_norm", "ffn_norm", "odd_norm"))) == ["norm odd_norm"]
-        packed = QuantizationSpec("m", "mxfp4", 32, ("routed_experts", "attention"))
-        assert self.places(replace(self.profile, quantization=packed)) == ["quantization of attention"]
 
     def test_a_branch_that_is_not_there_needs_nothing(self) -> None:
         profile = self.first_layer(mixer=NoMixer(), norms=("ffn_norm",))

@@ -10,7 +10,7 @@ from day0.inventory.norms import norm
 from day0.inventory.routers import router
 from day0.inventory.use import DTYPE_WORDS, Fact, Use, linear, use
 from day0.profile.mixers_linear import LinearMap
-from day0.profile.profile import ActivationSpec, ArchitectureProfile, DenseFeedForward, QuantizationSpec, RoutedExperts
+from day0.profile.profile import ActivationSpec, ArchitectureProfile, DenseFeedForward, RoutedExperts
 
 
 def dense(spec: DenseFeedForward, profile: ArchitectureProfile) -> Iterator[Use]:
@@ -85,19 +85,13 @@ def _parallel(spec: DenseFeedForward, profile: ArchitectureProfile) -> Iterator[
 
 
 def _experts(spec: RoutedExperts, experts_read: int, profile: ArchitectureProfile) -> Iterator[Use]:
-    quantization = profile.quantization
-    packed = quantization if quantization is not None and "routed_experts" in quantization.targets else None
-    if packed is not None:
-        yield _dequantize("ffn.experts.gate", spec.width, experts_read, packed)
-        yield _dequantize("ffn.experts.up", spec.width, experts_read, packed)
-        yield _dequantize("ffn.experts.down", experts_read, spec.width, packed)
     facts: dict[str, Fact] = {
         "experts": spec.router.num_experts,
         "top_k": spec.router.top_k,
         "expert_in": experts_read,
         "expert_width": spec.width,
         "activation": _activation_words(spec.activation),
-        "weight_format": packed.format if packed is not None else DTYPE_WORDS[profile.dtype],
+        "weight_format": _weight_format(profile),
     }
     if spec.expert_norm:
         yield use("normed_routed_experts", "ffn.experts", eps=profile.norm_eps, **facts)
@@ -107,6 +101,12 @@ def _experts(spec: RoutedExperts, experts_read: int, profile: ArchitectureProfil
         yield use("input_weighted_experts", "ffn.experts", **facts)
     else:
         yield use("routed_experts" if spec.gated else "routed_experts_ungated", "ffn.experts", **facts)
+
+
+def _weight_format(profile: ArchitectureProfile) -> str:
+    """How most routed experts are stored."""
+    packing = profile.quantization.of("routed_experts") if profile.quantization is not None else None
+    return packing.name if packing is not None else DTYPE_WORDS[profile.dtype]
 
 
 def _shared(spec: RoutedExperts, hidden: int) -> Iterator[Use]:
@@ -123,18 +123,6 @@ def _activation_words(spec: ActivationSpec) -> str:
     """The nonlinearity with its bound, for experts, which have it inside."""
     name = spec.name if spec.alpha is None else f"{spec.name} of {spec.alpha:g}"
     return name if spec.limit is None else f"{name} clamped at {spec.limit:g}"
-
-
-def _dequantize(place: str, rows: int, columns: int, packing: QuantizationSpec) -> Use:
-    return use(
-        f"{packing.format}_dequantize",
-        place,
-        rows=rows,
-        columns=columns,
-        row_bytes=columns // 2,
-        row_groups=columns // packing.group_size,
-        group_size=packing.group_size,
-    )
 
 
 FEED_FORWARD_RULES: Mapping[type, Callable[[Any, ArchitectureProfile], Iterator[Use]]] = {

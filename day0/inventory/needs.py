@@ -10,6 +10,7 @@ from day0.inventory.ends import after_branches, embeddings, logits
 from day0.inventory.feed_forward import FEED_FORWARD_RULES
 from day0.inventory.mixers import MIXER_RULES
 from day0.inventory.norms import LAYER_NORMS, layer_norm, norm
+from day0.inventory.packing import packed_weights
 from day0.inventory.residuals import hyper_connection_join, hyper_connection_read, hyper_connection_write
 from day0.inventory.use import DTYPE_WORDS, Fact, Facts, Use, use
 from day0.inventory.vision import vision
@@ -73,7 +74,8 @@ def operators_needed(profile: ArchitectureProfile) -> tuple[OperatorNeed, ...]:
 def layer_operators(profile: ArchitectureProfile, layer: LayerSpec) -> tuple[str, ...]:
     """Names of the operators of one layer, each once, in the order of the forward pass."""
     watch = Watch()
-    return tuple(dict.fromkeys(used.operator for used in _layer_uses(watch.see("profile", profile), layer, watch)))
+    uses = (*packed_weights(profile, layer), *_layer_uses(watch.see("profile", profile), layer, watch))
+    return tuple(dict.fromkeys(used.operator for used in uses))
 
 
 def inventory_findings(profile: ArchitectureProfile) -> tuple[Finding, ...]:
@@ -102,9 +104,6 @@ def _parts_without_rule(profile: ArchitectureProfile) -> Iterator[str]:
             if type(spec) not in rules:
                 parts[f"{part}.{spec.kind}"] = None
         parts |= dict.fromkeys(f"norm {norm}" for norm in layer.norms if norm not in LAYER_NORMS)
-    if profile.quantization is not None:
-        packed = [target for target in profile.quantization.targets if target != "routed_experts"]
-        parts |= dict.fromkeys(f"quantization of {target}" for target in packed)
     yield from parts
 
 
@@ -137,6 +136,8 @@ def _all_uses(profile: ArchitectureProfile, watch: Watch) -> Iterator[tuple[int 
         for used in vision(seen.vision):
             yield None, used
     for layer in seen.layers:
+        for used in packed_weights(profile, layer):
+            yield layer.index, used
         for used in _layer_uses(seen, layer, watch):
             yield layer.index, used
     if isinstance(profile.residual, AttentionResidual):
@@ -144,6 +145,8 @@ def _all_uses(profile: ArchitectureProfile, watch: Watch) -> Iterator[tuple[int 
     if isinstance(profile.residual, HyperConnections):
         yield None, hyper_connection_join(watch.see("residual", profile.residual), seen.hidden_size)
     yield None, norm("norm", seen)
+    for used in packed_weights(profile, None):
+        yield None, used
     for used in logits(seen):
         yield None, used
 

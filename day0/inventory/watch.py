@@ -27,7 +27,7 @@ NOT_OPERATORS = frozenset(
         "mixer.kda.decay_rates",  # how they are stored
         "profile.mtp",  # beside the decoder, not part of a step
         "mixer.kda.decay_rates",  # how files store them
-        "profile.quantization.method",
+        "profile.quantization",  # told by the packed matrices
         "profile.vision.num_layers",
         "profile.vision.position_frames",
         "profile.vision.placeholder_token_id",

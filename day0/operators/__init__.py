@@ -21,6 +21,7 @@ from day0.operators.decoder import DECODER
 from day0.operators.experts import EXPERTS
 from day0.operators.grouped_query import GROUPED_QUERY
 from day0.operators.linear_attention import LINEAR_ATTENTION
+from day0.operators.quantisation import QUANTISATION
 from day0.operators.sparse import SPARSE
 from day0.operators.state_space import STATE_SPACE
 from day0.operators.tolerance import (
@@ -58,6 +59,15 @@ __all__ = [
 
 OPERATORS: Mapping[str, Operator] = {
     operator.name: operator
-    for operator in (*DECODER, *GROUPED_QUERY, *SPARSE, *LINEAR_ATTENTION, *STATE_SPACE, *EXPERTS, *VISION)
+    for operator in (
+        *DECODER,
+        *QUANTISATION,
+        *GROUPED_QUERY,
+        *SPARSE,
+        *LINEAR_ATTENTION,
+        *STATE_SPACE,
+        *EXPERTS,
+        *VISION,
+    )
 }
 """The vocabulary by name."""

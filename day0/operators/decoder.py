@@ -6,7 +6,6 @@ from day0.operators.contract import Operator, Phase, contract
 from day0.operators.tolerance import EXACT, MATMUL, POINTWISE, REDUCTION
 
 _VISION: tuple[Phase, ...] = ("prefill",)
-_LOADED: tuple[Phase, ...] = ("load", "prefill", "decode")
 
 # fmt: off
 DECODER: tuple[Operator, ...] = (
@@ -23,9 +22,6 @@ DECODER: tuple[Operator, ...] = (
              "y[tokens heads out_features]", MATMUL, "DeepSeek-V2, arXiv 2405.04434"),
     contract("lm_head", "linear", "logits of the wanted rows; a product in the model's dtype, kept as float32",
              "x[wanted width]; weight[vocab width]", "logits[wanted vocab]", MATMUL, "definition"),
-    contract("mxfp4_dequantize", "quantisation", "4-bit E2M1 values times an E8M0 scale per group of a row",
-             "packed[rows row_bytes] uint8; scale[rows row_groups] uint8", "y[rows columns]", EXACT,
-             "OCP Microscaling Formats (MX) 1.0", attributes="group_size", phases=_LOADED),
     contract("rms_norm", "norm", "x over its root mean square, times a weight; statistics in float32",
              "x[tokens width]; weight[width]", "y[tokens width]", REDUCTION, "arXiv 1910.07467",
              attributes="eps"),

@@ -28,8 +28,6 @@ LINK_LATENCY = 5e-6
 """Seconds per step of a small collective between GPUs of a node; a ring of two takes one step, of eight three."""
 NETWORK_LATENCY = 15e-6
 """The same between nodes."""
-_PACKED_BYTES = 4.25 / 8
-"""Bytes of one MXFP4 value: four bits, and one scale byte for 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +89,8 @@ def step_time(need: RankNeed, cluster: Cluster, sequences: int, tokens: int, con
     touched = _experts_touched(need, batch)
     moved = need.weights.rest + need.weights.experts * touched + sequences * cached
     experts = [layer.feed_forward for layer in need.layers if isinstance(layer.feed_forward, RoutedExperts)]
-    packed = need.profile.quantization is not None
-    values = need.weights.experts / (_PACKED_BYTES if packed else element_size(need.profile))
+    packed = need.profile.quantization.of("routed_experts") if need.profile.quantization is not None else None
+    values = need.weights.experts / (packed.value_bits / 8 if packed else element_size(need.profile))
     share = experts[0].router.top_k / experts[0].router.num_experts if experts else 0.0
     dense = 2 * batch * need.weights.rest / element_size(need.profile)
     attention = batch * sum(attention_flops(layer.mixer, context, need.layout.attention_tp) for layer in need.layers)

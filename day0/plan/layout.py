@@ -208,11 +208,11 @@ def _experts(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Vi
 
 
 def _expert_slices(profile: ArchitectureProfile, spec: RoutedExperts, layout: Layout) -> Iterator[Violation]:
-    quant = profile.quantization
-    group = quant.group_size if quant and "routed_experts" in quant.targets else 1
+    packing = profile.quantization.of("routed_experts") if profile.quantization is not None else None
+    group = packing.step if packing is not None else 1
     if (spec.width // group) % layout.expert_tp == 0 and spec.width % layout.expert_tp == 0:
         return
-    grouped = f", which is {spec.width // group} {quant.format} groups of {group}," if quant and group > 1 else ""
+    grouped = f", which is {spec.width // group} {packing.name} groups of {group}," if packing and group > 1 else ""
     units = spec.width // group
     whole = layout.ep * layout.expert_tp
     instead = f", or whole experts: --ep {whole}" if spec.router.num_experts % whole == 0 else ""

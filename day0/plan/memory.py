@@ -94,8 +94,7 @@ def conversion_workspace(profile: ArchitectureProfile, layers: Sequence[LayerSpe
 
     One expert is gate, up and down: 3 x width x (latent or hidden). The workspace serves all layers in turn.
     """
-    quant = profile.quantization
-    if quant is None or "routed_experts" not in quant.targets:
+    if profile.quantization is None or profile.quantization.of("routed_experts") is None:
         return 0
     element = element_size(profile)
     sizes = [

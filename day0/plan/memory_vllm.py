@@ -133,8 +133,8 @@ class VllmAccounting:
 
     def padding(self, profile: ArchitectureProfile, spec: RoutedExperts, layout: Layout) -> int:
         """Columns a slice of an expert is padded by."""
-        quant = profile.quantization
-        if quant is None or quant.format != "mxfp4" or layout.expert_tp == 1:
+        packing = profile.quantization.of("routed_experts") if profile.quantization is not None else None
+        if packing is None or packing.name != "mxfp4" or layout.expert_tp == 1:
             return 0
         return -(spec.width // layout.expert_tp) % self.kernel_columns
 

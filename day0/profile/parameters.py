@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from day0.profile.profile import ArchitectureProfile, RoutedExperts
 from day0.profile.tensors import expected_tensors
+from day0.source.model_files import TensorHeader
 
 GROUPS = (
     "embed",
@@ -70,3 +73,26 @@ def weight_formats(profile: ArchitectureProfile) -> dict[str, int]:
         name = spec.format or spec.dtype.lower()
         formats[name] = formats.get(name, 0) + spec.nbytes
     return formats
+
+
+def stored_formats(profile: ArchitectureProfile, tensors: Mapping[str, TensorHeader]) -> dict[str, int]:
+    """Bytes by stored format as the headers have them; what the profile does not expect goes by its dtype."""
+    by_dtype: dict[str, int] = defaultdict(int)
+    for header in tensors.values():
+        by_dtype[header.dtype] += header.end - header.begin
+    specs = expected_tensors(profile) if profile.quantization is not None and profile.family is not None else ()
+    named: dict[str, set[str]] = defaultdict(set)
+    for spec in specs:
+        named[spec.dtype].add(spec.format or spec.dtype.lower())
+    formats: dict[str, int] = defaultdict(int)
+    for dtype, nbytes in by_dtype.items():
+        names = named.get(dtype, {dtype.lower()})
+        formats[next(iter(names)) if len(names) == 1 else dtype.lower()] += nbytes
+    # Where packed and plain tensors share a dtype (float32 scales, say), names tell them apart.
+    for spec in specs:
+        if spec.format and len(named[spec.dtype]) > 1:
+            headers = [header for header in map(tensors.get, spec.names()) if header and header.dtype == spec.dtype]
+            nbytes = sum(header.end - header.begin for header in headers)
+            formats[spec.format] += nbytes
+            formats[spec.dtype.lower()] -= nbytes
+    return {name: nbytes for name, nbytes in formats.items() if nbytes}

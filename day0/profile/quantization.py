@@ -53,9 +53,9 @@ class WeightFormat:
     """How one kind of packed matrix [rows, columns] is stored: the first of `parts` holds the numbers.
 
     `name` is what weights are listed under ("mxfp4"); `kind`, by default the name, is that of the operator that turns
-    them back (`mxfp4_dequantize`), `bits` those of its integers where it serves several widths. A scale serves `group_size`
-    values of a row, or all where that is 0, and `block_rows` rows. Experts stored `apart` are one set of parts each,
-    even where the unpacked family stacks them.
+    them back (`mxfp4_dequantize`), `bits` those of its integers where it serves several widths. A scale serves
+    `group_size` values of a row, or all where that is 0, and `block_rows` rows. Experts stored `apart` are one set of
+    parts each, even where the unpacked family stacks them.
     """
 
     name: str
@@ -177,18 +177,20 @@ class QuantizationSpec:
     @property
     def native(self) -> bool:
         """Whether the reference runtime reads it: MXFP4 of all routed experts, each stored by itself, or nothing."""
+        decoder = [packing for packing in self.groups if packing.group != "mtp"]  # which it leaves on disk
         return all(
-            packing.group == "mtp"  # which it leaves on disk
-            or packing.group == "routed_experts"
+            packing.group == "routed_experts"
             and not packing.plain
             and [(found.name, found.apart) for found in packing.formats] == [("mxfp4", True)]
-            for packing in self.groups
+            for packing in decoder
         )
 
 
 _LINEAR_GROUPS = frozenset(
-    ("attention", "indexer", "linear_mixer", "dense_mlp", "routed_experts", "shared_experts", "latent_moe_proj")
-    + ("mtp", "other")
+    (
+        *("attention", "indexer", "linear_mixer", "dense_mlp", "routed_experts", "shared_experts"),
+        *("latent_moe_proj", "mtp", "other"),
+    )
 )
 _NOT_LINEAR = ("embed", "router", "residual_mixing", "norm")
 _PRECISE = ("indexer.weights_proj.weight", "compressor.kv_proj.weight", "compressor.gate_proj.weight")

@@ -18,8 +18,8 @@ class TensorSpec:
     rank holds all of it; it is cut between `shard_units` equal pieces (heads, channels, quantisation groups) and not
     inside one. `layer` is None outside the decoder layers. `keep_float32` marks tensors that stay float32 whatever
     the model's dtype. `stacked` says that the first axis of the one stored tensor is that many experts (its parameters
-    are those of all); with `input_first` it is [experts, in, out]. `format` names the packing that the tensor is part of,
-    "" for plain numbers. `zero_tail` allows a stored first axis longer than `shape[0]` when the rest is zero.
+    are those of all); with `input_first` it is [experts, in, out]. `format` names the packing that the tensor is part
+    of, "" for plain numbers. `zero_tail` allows a stored first axis longer than `shape[0]` when the rest is zero.
     """
 
     name: str

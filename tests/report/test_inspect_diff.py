@@ -38,7 +38,7 @@ def test_parts_that_only_one_has() -> None:
     assert found["mixer.kda.layers"] == ((69,), None)
     assert found["mixer.gqa.layers"] == (None, (32,))
     assert found["residual"] == (("attention_residual",), ("plain",))
-    assert found["quantization.format"] == (("mxfp4",), None)
+    assert found["quantization.groups"] == (("routed_experts: mxfp4",), None)
     assert found["vision.patch_size"] == ((14,), None)
 
 

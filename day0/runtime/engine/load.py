@@ -104,6 +104,9 @@ class _Phases:
 
 
 def _check_loadable(files: ModelFiles, profile: ArchitectureProfile) -> None:
+    unread = next((found for found in profile.findings if found.code == "quantization-not-native"), None)
+    if unread is not None:
+        raise CannotSay(unread.message, where=unread.where, hint=unread.hint)
     if not profile.native:
         raise CannotSay(
             f"the reference runtime does not have the parts of model_type {profile.model_type!r}",
@@ -140,7 +143,7 @@ def _load_modules(
 
 def _has_packed_experts(profile: ArchitectureProfile) -> bool:
     routed = any(isinstance(layer.feed_forward, RoutedExperts) for layer in profile.layers)
-    return routed and profile.quantization is not None and "routed_experts" in profile.quantization.targets
+    return routed and profile.quantization is not None and profile.quantization.of("routed_experts") is not None
 
 
 def _check_forward(engine: Engine) -> None:

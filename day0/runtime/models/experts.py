@@ -119,8 +119,9 @@ class RoutedBlock(nn.Module):
         self.router = Router(spec.router, hidden, ops)
         inner = hidden if spec.latent_dim is None else spec.latent_dim
         self.experts: PlainExperts | PackedExperts
-        if quantization is not None and "routed_experts" in quantization.targets:
-            self.experts = PackedExperts(spec, inner, quantization.group_size, workspace)
+        packing = quantization.of("routed_experts") if quantization is not None else None
+        if packing is not None:
+            self.experts = PackedExperts(spec, inner, packing.group_size, workspace)
         else:
             self.experts = PlainExperts(spec, inner)
         self.activation = gate_function(spec.activation, ops)

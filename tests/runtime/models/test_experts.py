@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from day0.profile.packing_formats import mxfp4
 from day0.profile.profile import ActivationSpec, QuantizationSpec, RoutedExperts, RouterSpec
+from day0.profile.quantization import GroupPacking
 from day0.runtime.batch import ForwardBatch
 from day0.runtime.models.context import LayerContext
 from day0.runtime.models.experts import RoutedBlock, Router
@@ -16,7 +18,7 @@ CPU = torch.device("cpu")
 OPS = choose_operators(CPU, torch.float32)
 ROUTER = RouterSpec(num_experts=7, top_k=3, scoring="sigmoid", renormalize=True, correction_bias=True)
 SPEC = RoutedExperts(ROUTER, width=64, activation=ActivationSpec("situ", 4.0, 25.0), shared_width=32, latent_dim=32)
-MXFP4 = QuantizationSpec("compressed-tensors", "mxfp4", 32, ("routed_experts",))
+MXFP4 = QuantizationSpec("compressed-tensors", groups=(GroupPacking("routed_experts", (mxfp4(),), plain=False),))
 
 
 def context(trace: Trace | None = None) -> LayerContext:
