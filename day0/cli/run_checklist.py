@@ -95,6 +95,9 @@ def command(
 
     emit(result, as_json=json, output=output, render=lambda console: render_checklist(result, console))
     status_console().print(f"report: {folder / 'report.html'}", soft_wrap=True)
+    unchecked = [check.id for check in result.checks() if check.required and check.status in ("skip", "error")]
+    if result.verdict == "incomplete" and unchecked:
+        status_console().print(f"not checked: {', '.join(unchecked)}", soft_wrap=True)
     return ExitCode.INTERRUPTED if result.interrupted else EXIT_CODES[result.verdict]
 
 

@@ -144,6 +144,12 @@ def test_one_phase_alone_is_incomplete(run_quick: Run, tiny_llama: Path) -> None
     assert [phase["status"] for phase in document["phases"]][:3] == ["pass", "pass", "skip"]
 
 
+def test_what_was_not_checked_is_listed(tiny_llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--checklist", "quick", "--phase", "loading", "--device", "cpu", "--report-dir", str(tmp_path), "--json"]
+    assert main(["run-checklist", str(tiny_llama), *options]) == 4
+    assert "not checked: startup.first-forward, " in capsys.readouterr().err
+
+
 def test_a_reference_asked_for_is_required(run_quick: Run, tiny_llama: Path) -> None:
     status, document = run_quick(tiny_llama, "--checklist", "default", "--phase", "numerics", "--reference", "runtime")
     check = checks_of(document)["numerics.reference"]
