@@ -27,7 +27,7 @@ NOT_OPERATORS = frozenset(
         "mixer.kda.decay_rates",  # how they are stored
         "profile.mtp",  # beside the decoder, not part of a step
         "mixer.kda.decay_rates",  # how files store them
-        "profile.quantization",  # told by the packed matrices
+        "profile.quantization",
         "profile.vision.num_layers",
         "profile.vision.position_frames",
         "profile.vision.placeholder_token_id",
@@ -94,7 +94,9 @@ class _Watched:
 
 
 def _is_no_operator(place: str) -> bool:
-    return place in NOT_OPERATORS or place.endswith(_NOT_OPERATORS_ANYWHERE)
+    # What the packing is made of becomes needs matrix by matrix, and not field by field.
+    inside = place.startswith("profile.quantization.")
+    return inside or place in NOT_OPERATORS or place.endswith(_NOT_OPERATORS_ANYWHERE)
 
 
 def _default(entry: Field[Any]) -> Any:
