@@ -32,7 +32,8 @@ class ActivationSpec:
 class DenseFeedForward:
     """Gated MLP: down(act(gate x) * up x), or down(act(up x)) where it is not `gated`.
 
-    `global_scale` multiplies the output by a learnt number (Inkling).
+    `global_scale` multiplies the output by a learnt number (Inkling), `gate_scale` what the activation reads and
+    `down_scale` the output by fixed ones (Falcon-H1).
     """
 
     kind: ClassVar[str] = "dense"
@@ -41,6 +42,8 @@ class DenseFeedForward:
     bias: bool = False
     gated: bool = True
     global_scale: bool = False
+    gate_scale: float = 1.0
+    down_scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

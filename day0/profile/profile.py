@@ -18,6 +18,7 @@ from day0.profile.feed_forward import (
     FeedForward,
     NoFeedForward,
     RoutedExperts,
+    RouterMlp,
     RouterSpec,
     Scoring,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "AffineResidual",
     "ArchitectureProfile",
     "AttentionResidual",
+    "BranchConvolution",
     "CachePlane",
     "CompressedSparseAttention",
     "CrossAttention",
@@ -84,6 +86,7 @@ __all__ = [
     "RopeLayout",
     "RopeSpec",
     "RoutedExperts",
+    "RouterMlp",
     "RouterSpec",
     "ScaledResidual",
     "Scoring",

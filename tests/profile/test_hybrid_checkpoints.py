@@ -68,6 +68,46 @@ NEMOTRON = {
 }
 CONVOLUTIONS = ["conv", "full_attention", "conv", "full_attention"]
 SMALL_MAMBA = {"mamba_n_heads": 8, "mamba_d_state": 16, "mamba_n_groups": 2, "mamba_proj_bias": True}
+RELATIVE = {
+    "head_dim": 24,
+    "swa_head_dim": 16,
+    "swa_num_attention_heads": 6,
+    "swa_num_key_value_heads": 3,
+    "sliding_window_size": 8,
+    "d_rel": 5,
+    "rel_extent": 20,
+    "moe_intermediate_size": 24,
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 2,
+    "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
+    "layer_types": ["hybrid_sliding", "hybrid", "hybrid_sliding", "hybrid"],
+}
+COMPRESSED = {
+    "head_dim": 16,
+    "num_experts": 4,
+    "moe_intermediate_size": 24,
+    "intermediate_size": None,
+    "router_hidden_size": 20,
+    "layer_types": ["hybrid", "hybrid_sliding", "hybrid", "hybrid"],
+    "sliding_window": 8,
+    "cca_time0": 3,
+}
+FALCON = {
+    "mamba_d_ssm": 96,
+    "mamba_n_heads": 8,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 16,
+    "mamba_rms_norm": True,
+    "mlp_multipliers": [0.5, 0.25],
+    "ssm_multipliers": [1.0, 2.0, 3.0, 4.0, 5.0],
+}
+GRANITE = {
+    "shared_intermediate_size": 56,
+    "num_local_experts": 6,
+    "mamba_n_heads": 8,
+    "mamba_d_state": 16,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3_next": DELTA | SHARED | {"mlp_only_layers": [1]},
     "qwen3_5_text": DELTA,
@@ -77,6 +117,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 4, "mamba_dt_rank": "auto"},
     "bamba": SMALL_MAMBA | {"attn_layer_indices": [1], "mlp_bias": True},
     "nemotron_h": NEMOTRON,
+    "zaya": COMPRESSED,
+    "inkling_text": RELATIVE,
+    "falcon_h1": FALCON,
+    "granitemoehybrid": GRANITE,
     "minimax": {"num_local_experts": 4, "head_dim": 32, "block_size": 32},
     "olmo_hybrid": {"num_key_value_heads": 4},
     "kimi_linear": LATENT | {"linear_attn_config": DELTA_LISTS},
@@ -84,6 +128,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 RENAMED_ON_SAVING = ("olmo_hybrid", "kimi_linear", "bailing_hybrid")
 """transformers reads the published names of these and writes some back differently: only counts are compared."""
+
+
+BIASES = ("correction_bias", "expert_bias", "balancing_biases")
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +146,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[ModelFile
         keys = {key: value for key, value in (BASE | config | extra).items() if value is not None}
         model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(model_type, **keys))
         model.save_pretrained(folder)
-        biases = sum(
-            b.numel() for name, b in model.named_buffers() if name.endswith(("correction_bias", "expert_bias"))
-        )
+        biases = sum(b.numel() for name, b in model.named_buffers() if name.endswith(BIASES))
         written[model_type] = resolve(str(folder)), sum(p.numel() for p in model.parameters()) + biases
     return written
 

@@ -37,7 +37,7 @@ _MAMBA_LEAVES = (
 )
 
 
-def _mamba_names(ours: str, theirs: str) -> dict[str, str]:
+def mamba_names(ours: str, theirs: str) -> dict[str, str]:
     return {
         **under(ours, theirs, _MAMBA_LEAVES),
         **{f"{ours}.conv.{leaf}": f"{theirs}.conv1d.{leaf}" for leaf in ("weight", "bias")},
@@ -52,7 +52,7 @@ _TWO_BRANCH_NAMES = {
     "lm_head.weight": "lm_head.weight",
     "layers.{l}.mixer_norm.weight": f"{_LAYER}.input_layernorm.weight",
     "layers.{l}.ffn_norm.weight": f"{_LAYER}.pre_ff_layernorm.weight",
-    **_mamba_names("layers.{l}.mixer", f"{_LAYER}.mamba"),
+    **mamba_names("layers.{l}.mixer", f"{_LAYER}.mamba"),
     **under("layers.{l}.mixer", f"{_LAYER}.self_attn", ATTENTION_LEAVES),
     **under("layers.{l}.ffn", f"{_LAYER}.feed_forward", MLP_LEAVES),
     "layers.{l}.ffn.router.weight": f"{_LAYER}.feed_forward.router.weight",
@@ -62,7 +62,7 @@ _TWO_BRANCH_NAMES = {
     },
 }
 # Which implementation of the scan runs, and how many logits generation asks for.
-_KERNEL_CHOICES = (
+KERNEL_CHOICES = (
     *("use_mamba_kernels", "use_mambapy", "use_associative_scan", "mamba_chunk_size", "chunk_size"),
     *("num_logits_to_keep", "calc_logits_for_entire_prompt"),
 )
@@ -83,7 +83,7 @@ JAMBA = Family(
     read_mixer=_read_jamba_mixer,
     read_feed_forward=read_jamba_feed_forward,
     names=_TWO_BRANCH_NAMES,
-    inert=(*_KERNEL_CHOICES, "sliding_window"),
+    inert=(*KERNEL_CHOICES, "sliding_window"),
 )
 
 
@@ -105,7 +105,7 @@ BAMBA = Family(
     names=_TWO_BRANCH_NAMES,
     norm_eps_default=1e-5,
     # attn_rotary_emb repeats, in channels, that half of a head is rotated; the z-loss is for training.
-    inert=(*_KERNEL_CHOICES, "attn_rotary_emb", "z_loss_coefficient"),
+    inert=(*KERNEL_CHOICES, "attn_rotary_emb", "z_loss_coefficient"),
 )
 
 _LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
@@ -194,7 +194,7 @@ def _one_branch_names(ours: str, theirs: str) -> dict[str, str]:
     return {
         f"{ours}.mixer_norm.weight": f"{theirs}.norm.weight",
         f"{ours}.ffn_norm.weight": f"{theirs}.norm.weight",
-        **_mamba_names(f"{ours}.mixer", branch),
+        **mamba_names(f"{ours}.mixer", branch),
         **under(f"{ours}.mixer", branch, ATTENTION_LEAVES),
         **under(f"{ours}.ffn", branch, mlp),
         f"{ours}.ffn.router.weight": f"{branch}.gate.weight",
@@ -233,7 +233,7 @@ NEMOTRON_H = Family(
         },
     },
     inert=(
-        *_KERNEL_CHOICES,
+        *KERNEL_CHOICES,
         # The scan's state is float32, its activation silu; heads say how wide Mamba is.
         *("mamba_ssm_cache_dtype", "mamba_hidden_act", "expand", "mamba_proj_bias"),
         # How weights were drawn, and dropout.

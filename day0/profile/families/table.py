@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping
 
 from day0.profile.families.arcee import ARCEES
 from day0.profile.families.cohere import COHERES
+from day0.profile.families.convolved import CONVOLVED
 from day0.profile.families.deepseek import DEEPSEEKS
 from day0.profile.families.deepseek_v4 import DEEPSEEK_V4
 from day0.profile.families.ernie import ERNIES
@@ -37,6 +38,7 @@ from day0.profile.families.muse import MUSES
 from day0.profile.families.nemotron_nas import NEMOTRON_NAS
 from day0.profile.families.olmo import OLMOS
 from day0.profile.families.olmo_hybrid import OLMO_HYBRID
+from day0.profile.families.parallel_hybrid import PARALLEL_HYBRIDS
 from day0.profile.families.phi import PHIS
 from day0.profile.families.qwen import QWENS
 from day0.profile.families.qwen_hybrid import QWEN_HYBRIDS
@@ -59,6 +61,8 @@ FAMILIES: Mapping[str, Family] = {
         *MAMBA_HYBRIDS,
         *LIGHTNINGS,
         *LFM2S,
+        *CONVOLVED,
+        *PARALLEL_HYBRIDS,
         *(NEMOTRON_NAS, OLMO_HYBRID),
         *(FLINT, GPT_OSS, KOLIBRI, LAGUNA, MELLUM, MIMO_V2, MINIMAX_M2, MLLAMA, SEED_OSS, SMOLLM3, SOLAR_OPEN),
         *ARCEES,
