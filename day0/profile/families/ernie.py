@@ -8,7 +8,7 @@ from functools import partial
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import LLAMA_NAMES, QWEN_MOE_NAMES
 from day0.profile.families.family import Family
-from day0.profile.profile import FeedForward, RoutedExperts
+from day0.profile.profile import FeedForward, ModelEnds, RoutedExperts
 from day0.profile.read_experts import ExpertLine, read_expert_line
 from day0.profile.read_feed_forward import read_dense
 from day0.profile.read_gqa_variants import GqaLine, read_gqa_line
@@ -48,6 +48,11 @@ def _feed_forward(reader: ConfigReader, index: int) -> FeedForward:
     return replace(spec, bias=bias)
 
 
+def _moe_ends(reader: ConfigReader) -> ModelEnds:
+    """Where there are biases, the head has one too."""
+    return ModelEnds(head_bias=reader.flag("use_bias", False))
+
+
 ERNIE = Family(
     name="ernie4_5",
     model_types=("ernie4_5",),
@@ -65,11 +70,13 @@ ERNIE_MOE = Family(
     architectures=("Ernie4_5_MoeForCausalLM",),
     read_mixer=partial(read_gqa_line, line=_LINE),
     read_feed_forward=_feed_forward,
+    read_ends=_moe_ends,
     norm_eps_default=1e-5,
     tie_default=True,
     names={
         **LLAMA_NAMES,
         **QWEN_MOE_NAMES,
+        "lm_head.bias": "lm_head.bias",
         "layers.{l}.ffn.router.correction_bias": "model.layers.{l}.mlp.moe_statics.e_score_correction_bias",
     },
     storage=Storage(unit_axis=("ffn.router.correction_bias",)),
