@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,8 @@ from typing import Any
 from day0.errors import Finding, InputError
 from day0.source.json_text import MAX_JSON_BYTES, JsonObject, parse_object
 from day0.source.model_files import ModelFiles, SourceKind
-from day0.source.safetensors_header import ShardHeader, read_header
-from day0.source.shards import INDEX_NAME, Checkpoint, ShardIndex, parse_index, read_checkpoint
+from day0.source.safetensors_header import read_header
+from day0.source.shards import INDEX_NAME, Checkpoint, HeaderReader, ShardIndex, parse_index, read_checkpoint
 
 CONFIG_NAME = "config.json"
 EXTRA_NAMES = (
@@ -145,9 +145,9 @@ def _vendor_config(path: Path) -> InputError:
     )
 
 
-def local_headers(folder: Path) -> Callable[[Sequence[str]], dict[str, ShardHeader]]:
+def local_headers(folder: Path) -> HeaderReader:
     """A header reader for shards that lie in `folder`."""
-    return lambda shards: {shard: read_header(folder / shard, shard=shard) for shard in shards}
+    return lambda shards: ((shard, read_header(folder / shard, shard=shard)) for shard in shards)
 
 
 def list_names(folder: Path) -> tuple[str, ...]:

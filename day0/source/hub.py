@@ -150,10 +150,12 @@ class Hub:
         )
         return Path(path)
 
-    def _read_headers(self, repo_id: str, commit: str, folder: Path, shards: Sequence[str]) -> dict[str, ShardHeader]:
+    def _read_headers(
+        self, repo_id: str, commit: str, folder: Path, shards: Sequence[str]
+    ) -> Iterator[tuple[str, ShardHeader]]:
         with ThreadPoolExecutor(_READERS) as pool:
             headers = pool.map(partial(self._read_header, repo_id, commit, folder), shards)
-            return dict(zip(shards, headers, strict=True))
+            yield from zip(shards, headers, strict=True)
 
     def _read_header(self, repo_id: str, commit: str, folder: Path, shard: str) -> ShardHeader:
         if (folder / shard).is_file():

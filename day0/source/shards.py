@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -18,8 +18,8 @@ INDEX_NAME = "model.safetensors.index.json"
 SUFFIX = ".safetensors"
 SINGLE_NAME = f"model{SUFFIX}"
 
-HeaderReader = Callable[[Sequence[str]], Mapping[str, ShardHeader]]
-"""Reads the headers of the named shards; how (disk, ranged reads) is the caller's business."""
+HeaderReader = Callable[[Sequence[str]], Iterable[tuple[str, ShardHeader]]]
+"""Gives each named shard and its header, one after another; how (disk, ranged reads) is the caller's business."""
 
 _SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>\d+)-of-(?P<total>\d+)\.safetensors")
 _OTHER_WEIGHTS = (".bin", ".gguf", ".ggml", ".pth", ".pt", ".ckpt", ".h5", ".msgpack", ".onnx", ".npz")
@@ -121,38 +121,49 @@ def refuse_missing(index: ShardIndex, stored: Collection[str]) -> None:
     )
 
 
-def _join_indexed(index: ShardIndex, headers: Mapping[str, ShardHeader], stored: Sequence[str]) -> Checkpoint:
+def _join_indexed(index: ShardIndex, headers: Iterable[tuple[str, ShardHeader]], stored: Sequence[str]) -> Checkpoint:
     """Honour the index: a tensor comes from the shard it names; whatever else the files hold is listed, not used."""
     # Starts as the index itself, half a million names in their order, and takes each header in its shard's place.
     tensors: dict[str, Any] = dict(index.weight_map)
-    extras: list[str] = []
-    for shard, header in headers.items():
+    extras: list[tuple[str, str]] = []
+    num_placed = size = 0
+    for shard, header in headers:
+        num_extras = len(extras)
         for name, tensor in header.tensors.items():
             if tensors.get(name) == shard:
                 tensors[name] = tensor
             else:
-                extras.append(f"{name} in {shard}")
-    if sum(len(header.tensors) for header in headers.values()) - len(extras) != len(tensors):
-        absent = [name for name, tensor in tensors.items() if isinstance(tensor, str)]
-        raise _assigned_but_absent(index, headers, absent)
-    findings = [*index.findings]
-    if extras:
-        message = f"{len(extras):,} stored tensors are not where the index says and are ignored: {_some(extras)}"
-        findings.append(Finding("tensors-outside-index", "warning", INDEX_NAME, message, "check how it was saved"))
-    if unused := sorted(set(stored) - set(headers)):
-        findings.append(_unused_files(unused, "the index does not name them"))
-    size = sum(header.nbytes for header in headers.values())
+                extras.append((name, shard))
+        num_placed += len(header.tensors) - (len(extras) - num_extras)
+        size += header.nbytes
+    if num_placed != len(tensors):
+        raise _assigned_but_absent(index, tensors, extras)
     if extras:
         size = sum(tensor.nbytes for tensor in tensors.values())
+    return Checkpoint(tensors, index.shards, tuple(_index_findings(index, size, extras, stored)))
+
+
+def _index_findings(
+    index: ShardIndex, size: int, extras: Sequence[tuple[str, str]], stored: Sequence[str]
+) -> Iterator[Finding]:
+    yield from index.findings
+    if extras:
+        some = _some([f"{name} in {shard}" for name, shard in extras])
+        message = f"{len(extras):,} stored tensors are not where the index says and are ignored: {some}"
+        yield Finding("tensors-outside-index", "warning", INDEX_NAME, message, "check how it was saved")
+    if unused := sorted(set(stored) - set(index.shards)):
+        yield _unused_files(unused, "the index does not name them")
     if index.total_size is not None and index.total_size != size:
         message = f"total_size says {index.total_size:,} bytes, the headers add up to {size:,}"
-        findings.append(Finding("index-total-size", "note", INDEX_NAME, message))
-    return Checkpoint(tensors, index.shards, tuple(findings))
+        yield Finding("index-total-size", "note", INDEX_NAME, message)
 
 
-def _assigned_but_absent(index: ShardIndex, headers: Mapping[str, ShardHeader], absent: Sequence[str]) -> InputError:
+def _assigned_but_absent(
+    index: ShardIndex, tensors: Mapping[str, Any], extras: Sequence[tuple[str, str]]
+) -> InputError:
+    absent = [name for name, tensor in tensors.items() if isinstance(tensor, str)]
     first = absent[0]
-    elsewhere = [shard for shard, header in headers.items() if first in header.tensors]
+    elsewhere = [shard for name, shard in extras if name == first]
     more = f" (and {len(absent) - 1:,} more like it)" if len(absent) > 1 else ""
     return InputError(
         f"tensor {first} is assigned to {index.weight_map[first]}, which does not hold it{more}",
@@ -204,17 +215,16 @@ def _only_split(stored: Sequence[str], where: str) -> list[str]:
 
 
 def _join_all(
-    headers: Mapping[str, ShardHeader], shards: Sequence[str], findings: list[Finding], where: str
+    headers: Iterable[tuple[str, ShardHeader]], shards: Sequence[str], findings: list[Finding], where: str
 ) -> Checkpoint:
     tensors: dict[str, TensorHeader] = {}
-    for shard in shards:
-        for name, header in headers[shard].tensors.items():
-            if name in tensors:
-                raise InputError(
-                    f"tensor {name} is stored in {tensors[name].shard} and in {shard}, and no index chooses",
-                    where=where,
-                )
-            tensors[name] = header
+    for shard, header in headers:
+        if twice := tensors.keys() & header.tensors.keys():
+            name = min(twice)
+            raise InputError(
+                f"tensor {name} is stored in {tensors[name].shard} and in {shard}, and no index chooses", where=where
+            )
+        tensors.update(header.tensors)
     return Checkpoint(tensors, tuple(shards), tuple(findings))
 
 
