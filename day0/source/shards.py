@@ -28,16 +28,16 @@ _NOT_WEIGHTS = frozenset({"training_args.bin", "optimizer.pt", "optimizer.bin", 
 
 @dataclass(frozen=True, slots=True)
 class ShardIndex:
-    """`weight_map` gives each tensor's shard. `where` is how errors name the file, `findings` what was odd in it."""
+    """`weight_map` gives each tensor's shard, and `shards` are all of these, sorted.
+
+    `where` is how errors name the file, `findings` what was odd in it.
+    """
 
     weight_map: Mapping[str, str]
+    shards: tuple[str, ...]
     total_size: int | None
     where: str
     findings: tuple[Finding, ...] = ()
-
-    @property
-    def shards(self) -> tuple[str, ...]:
-        return tuple(sorted(set(self.weight_map.values())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,15 @@ def parse_index(data: bytes, *, where: str) -> ShardIndex:
     weight_map = parsed.value.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError("has no `weight_map` with a shard for each tensor", where=where)
-    if set(map(type, weight_map.values())) != {str}:
+    if any(kind is not str for kind in set(map(type, weight_map.values()))):
         tensor, shard = next(item for item in weight_map.items() if not isinstance(item[1], str))
         raise InputError(f"tensor {tensor}: its shard must be a file name, got {shard!r}", where=where)
-    for shard in sorted(set(weight_map.values())):
+    shards = tuple(sorted(set(weight_map.values())))
+    for shard in shards:
         _refuse_unsafe_name(shard, where)
     metadata = parsed.value.get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
-    return ShardIndex(weight_map, total if isinstance(total, int) else None, where, parsed.findings)
+    return ShardIndex(weight_map, shards, total if isinstance(total, int) else None, where, parsed.findings)
 
 
 def _refuse_unsafe_name(shard: str, where: str) -> None:
