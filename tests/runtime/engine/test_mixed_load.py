@@ -20,9 +20,9 @@ def requests(count: int) -> list[Request]:
     generator = random.Random(3)
     made = []
     for number in range(count):
-        prompt = tuple(generator.randrange(256) for _ in range((17, 16, 1, 40, 3, 15, 31)[number % 7]))
+        prompt = tuple(generator.randrange(256) for _ in range((17, 16, 1, 40, 3, 31)[number]))
         params = SamplingParams(
-            max_tokens=generator.randrange(10, 25),
+            max_tokens=generator.randrange(10, 20),
             temperature=1.0 if number % 2 else 0.0,
             seed=number,
             top_p=0.9,
@@ -49,19 +49,19 @@ def folder(request: pytest.FixtureRequest) -> Path:
 
 def test_each_as_if_alone(folder: Path, make_engine) -> None:
     roomy: Engine = make_engine(folder, max_num_seqs=1)
-    alone = [roomy.generate([one])[0] for one in requests(7)]
-    tight = tight_engine(folder, make_engine, pages=18)
-    together = tight.generate(requests(7))
+    alone = [roomy.generate([one])[0] for one in requests(6)]
+    tight = tight_engine(folder, make_engine, pages=15)
+    together = tight.generate(requests(6))
     assert tight.stats().preemptions > 0, "the load must be tight enough to preempt"
     assert [c.token_ids for c in together] == [c.token_ids for c in alone]
-    assert tight.stats().pages_free == 18
+    assert tight.stats().pages_free == 15
     # All the same again in the memory that was poisoned when it was freed.
-    assert [c.token_ids for c in tight.generate(requests(7))] == [c.token_ids for c in alone]
+    assert [c.token_ids for c in tight.generate(requests(6))] == [c.token_ids for c in alone]
 
 
 def test_logits_after_a_load_are_those_of_a_fresh_engine(folder: Path, make_engine) -> None:
     ids = list(range(50))
-    tight = tight_engine(folder, make_engine, pages=18)
+    tight = tight_engine(folder, make_engine, pages=15)
     before = tight.forward(ids)
     tight.generate(requests(3))
     assert torch.equal(tight.forward(ids), before)
