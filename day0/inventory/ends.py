@@ -14,7 +14,8 @@ def embeddings(profile: ArchitectureProfile) -> Iterator[Use]:
     hidden, ends = profile.hidden_size, profile.ends
     yield use("embedding_lookup", "embed", vocab=profile.vocab_size + ends.extra_rows, width=hidden)
     if ends.embedding_norm:
-        yield use("unit_rms_norm", "embed.norm", width=hidden, eps=profile.norm_eps)
+        weighed = "rms_norm" if ends.embedding_weight else "unit_rms_norm"
+        yield use(weighed, "embed.norm", width=hidden, eps=profile.norm_eps)
     if ends.embedding_scale != 1.0:
         yield use("constant_scale", "embed.scale", width=hidden, factor=ends.embedding_scale)
     if ends.per_layer is not None:

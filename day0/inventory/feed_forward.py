@@ -22,8 +22,14 @@ def _mlp(place: str, hidden: int, spec: DenseFeedForward) -> Iterator[Use]:
         yield linear(f"{place}.gate_proj", hidden, spec.width, bias=spec.bias)
     yield linear(f"{place}.up_proj", hidden, spec.width, bias=spec.bias)
     activation = _gated_activation if spec.gated else _plain_activation
+    if spec.gate_scale != 1.0:
+        yield use("constant_scale", f"{place}.gate_scale", width=spec.width, factor=spec.gate_scale)
     yield activation(f"{place}.activation", spec.width, spec.activation)
     yield linear(f"{place}.down_proj", spec.width, hidden, bias=spec.bias)
+    if spec.down_scale != 1.0:
+        yield use("constant_scale", f"{place}.down_scale", width=hidden, factor=spec.down_scale)
+    if spec.global_scale:
+        yield use("learnt_scale", f"{place}.global_scale", width=hidden, single=1)
 
 
 def _plain_activation(place: str, width: int, activation: ActivationSpec) -> Use:

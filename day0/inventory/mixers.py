@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from day0.inventory.compressed import COMPRESSED_RULES
+from day0.inventory.convolved import CONVOLVED_RULES
 from day0.inventory.grouped_query import GROUPED_QUERY_RULES
 from day0.inventory.latent import LATENT_RULES
 from day0.inventory.linear_mixers import LINEAR_MIXER_RULES
@@ -49,5 +50,6 @@ MIXER_RULES: Mapping[type, Callable[[Any, ArchitectureProfile], Iterator[Use]]] 
     **COMPRESSED_RULES,
     KimiDeltaAttention: kimi_delta,
     **LINEAR_MIXER_RULES,
+    **CONVOLVED_RULES,
 }
 """Called with the spec and the profile it is part of."""

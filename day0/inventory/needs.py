@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from day0.errors import Finding
+from day0.inventory.convolved import branch_convolution
 from day0.inventory.ends import after_branches, embeddings, logits
 from day0.inventory.feed_forward import FEED_FORWARD_RULES
 from day0.inventory.mixers import MIXER_RULES
@@ -174,6 +175,8 @@ def _branch(
         yield hyper_connection_read(name, residual, profile.hidden_size)
     yield from layer_norm(f"{name}_norm", profile, layer)
     yield from inside
+    if layer.convolution is not None:
+        yield branch_convolution(name, layer.convolution)
     yield from layer_norm(f"{name}_post_norm", profile, layer)
     if isinstance(layer.residual, HyperConnections):
         yield hyper_connection_write(name, residual, profile.hidden_size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from day0.inventory.use import Fact, Use, linear, use
-from day0.profile.profile import RouterSpec
+from day0.profile.profile import RouterMlp, RouterSpec
 
 _SCORED: Mapping[str, str] = {
     "softmax": "moe_router_topk_softmax",
@@ -20,7 +20,11 @@ def router(spec: RouterSpec, hidden: int, eps: float) -> Iterator[Use]:
     if spec.scaled_input:
         yield use("rms_norm", f"{place}.scale", width=hidden, eps=eps)
         yield use("constant_scale", f"{place}.scale", width=hidden, factor=hidden**-0.5)
-    yield linear(place, hidden, experts, bias=spec.bias)
+    rows = experts + spec.skip + spec.shared_choices
+    if spec.mlp is not None:
+        yield from _mlp(spec.mlp, rows, hidden, eps)
+    else:
+        yield linear(place, hidden, rows, bias=spec.bias)
     if spec.logit_scale != 1.0:
         yield use("constant_scale", f"{place}.logits", width=experts, factor=spec.logit_scale)
     if spec.logit_softcap is not None:
@@ -30,6 +34,20 @@ def router(spec: RouterSpec, hidden: int, eps: float) -> Iterator[Use]:
         yield use("moe_expert_scale", f"{place}.expert_scale", experts=experts, top_k=spec.top_k)
 
 
+def _mlp(spec: RouterMlp, rows: int, hidden: int, eps: float) -> Iterator[Use]:
+    """The logits of a router that is a small MLP, which may go on from that of the layer before."""
+    place, width = "ffn.router", spec.width
+    yield linear(f"{place}.down_proj", hidden, width, bias=True)
+    if spec.carried:
+        yield use("multiply", f"{place}.carried_scale", width=width)
+        yield use("residual_add", f"{place}.carried", width=width)
+    yield use("rms_norm", f"{place}.norm", width=width, eps=eps)
+    for name in ("fc1", "fc2"):
+        yield linear(f"{place}.{name}", width, width, bias=True)
+        yield use("gelu", f"{place}.{name}", width=width, approximate="erf")
+    yield linear(place, width, rows)
+
+
 def _choice(spec: RouterSpec, place: str) -> Use:
     weights: dict[str, Fact] = {
         "experts": spec.num_experts,
@@ -37,6 +55,22 @@ def _choice(spec: RouterSpec, place: str) -> Use:
         "renormalize": spec.renormalize,
         "scaling_factor": spec.scaling_factor,
     }
+    choices = spec.num_experts + spec.skip + spec.shared_choices
+    if spec.skip:
+        assert spec.scoring == "softmax" and spec.correction_bias, "the operator has both"
+        return use("moe_router_topk_skip", place, choices=choices, top_k=spec.top_k)
+    if spec.shared_choices:
+        assert spec.scoring == "sigmoid" and spec.correction_bias and spec.global_scale, "the operator has all"
+        return use(
+            "moe_router_topk_shared",
+            place,
+            choices=choices,
+            experts=spec.num_experts,
+            top_k=spec.top_k,
+            shared_experts=spec.shared_choices,
+            single=1,
+            scaling_factor=spec.scaling_factor,
+        )
     if spec.hash_rows:
         return use("moe_router_hash", place, table_rows=spec.hash_rows, scoring=spec.scoring, **weights)
     if spec.choose_logits and spec.correction_bias and spec.scoring == "sigmoid":

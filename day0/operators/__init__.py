@@ -17,6 +17,7 @@ from day0.operators.contract import (
     TensorContract,
     output_tolerance,
 )
+from day0.operators.convolved import CONVOLVED
 from day0.operators.decoder import DECODER
 from day0.operators.experts import EXPERTS
 from day0.operators.grouped_query import GROUPED_QUERY
@@ -66,6 +67,7 @@ OPERATORS: Mapping[str, Operator] = {
         *SPARSE,
         *LINEAR_ATTENTION,
         *STATE_SPACE,
+        *CONVOLVED,
         *EXPERTS,
         *VISION,
     )
