@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,12 +18,8 @@ from day0.numerics.noise import NoiseFloor, noise_floor
 from day0.plan.settings import EngineSettings
 from day0.profile.profile import ArchitectureProfile
 from day0.runtime.batch import ImageSpan
-from day0.runtime.cache.manager import CacheManager
-from day0.runtime.cache.pages import PageAllocator
-from day0.runtime.cache.states import SlotAllocator
-from day0.runtime.cache.storage import CacheStorage
 from day0.runtime.engine.engine import Engine
-from day0.runtime.engine.memory import choose_dtype, shape_cache
+from day0.runtime.engine.load import assemble
 from day0.runtime.trace import Trace
 
 Outputs = Callable[..., dict[str, Tensor]]
@@ -38,19 +34,7 @@ def engine_of(context: CheckContext) -> Engine:
 
 def sibling(engine: Engine, settings: EngineSettings) -> Engine:
     """Another engine around the same weights, with a cache of its own."""
-    model, profile, device = engine.model, engine.profile, engine.device
-    dtype = model.embed.weight.dtype
-    kv_dtype = dtype if settings.kv_dtype == "auto" else choose_dtype(settings.kv_dtype, profile, device)
-    shape = shape_cache(profile, settings, device, kv_dtype, dtype)
-    storage = CacheStorage(
-        profile.layers, shape.num_pages, settings.page_size, shape.num_slots, kv_dtype, dtype, device
-    )
-    pages = PageAllocator(shape.num_pages, settings.page_size)
-    cache = CacheManager(storage, pages, SlotAllocator(shape.num_slots), settings.debug)
-    memory = replace(
-        engine.memory, kv_bytes=storage.kv_bytes, state_bytes=storage.state_bytes, num_pages=shape.num_pages
-    )
-    return Engine(model, engine.vision, settings, cache, shape.max_model_len, engine.load_report, memory, device)
+    return assemble(engine.model, engine.vision, settings, engine.load_report, engine.device)
 
 
 @dataclass(slots=True)

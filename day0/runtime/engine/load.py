@@ -53,13 +53,29 @@ def load_engine(
     phase = _Phases(on_phase)
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.dtype, profile, device)
-    kv_dtype = dtype if settings.kv_dtype == "auto" else choose_dtype(settings.kv_dtype, profile, device)
     ops = ops or choose_operators(device, dtype, verified_on(device.type) if verified_on else ())
     modules, report = _load_modules(files, profile, settings, ops, dtype, device)
     decoder = modules[""]
     assert isinstance(decoder, Decoder)
     _set_threads(settings, report, device)
     phase.done("load")
+    engine = assemble(decoder, modules.get("vision."), settings, report, device)
+    phase.done("allocate")
+    _check_forward(engine)
+    phase.done("warmup")
+    return engine
+
+
+def assemble(
+    decoder: Decoder,
+    vision: torch.nn.Module | None,
+    settings: EngineSettings,
+    report: LoadReport,
+    device: torch.device,
+) -> Engine:
+    """An engine around loaded modules, with a cache of its own. Several may share the modules, one at a time."""
+    profile, dtype = decoder.profile, decoder.embed.weight.dtype
+    kv_dtype = dtype if settings.kv_dtype == "auto" else choose_dtype(settings.kv_dtype, profile, device)
     shape = shape_cache(profile, settings, device, kv_dtype, dtype)
     storage = CacheStorage(
         profile.layers, shape.num_pages, settings.page_size, shape.num_slots, kv_dtype, dtype, device
@@ -74,11 +90,7 @@ def load_engine(
         state_bytes=storage.state_bytes,
         num_pages=shape.num_pages,
     )
-    engine = Engine(decoder, modules.get("vision."), settings, cache, shape.max_model_len, report, memory, device)
-    phase.done("allocate")
-    _check_forward(engine)
-    phase.done("warmup")
-    return engine
+    return Engine(decoder, vision, settings, cache, shape.max_model_len, report, memory, device)
 
 
 def _set_threads(settings: EngineSettings, report: LoadReport, device: torch.device) -> None:

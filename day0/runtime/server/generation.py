@@ -121,6 +121,8 @@ class Generation:
             self._stream.cancel((output.request_id,))
         elif finish_reason is not None:
             text += choice.text.finish()
+            if choice.text.stopped:  # what was held back completed a stop string
+                finish_reason = "stop"
         choice.finish_reason = finish_reason
         return Piece(choice.index, text, output, finish_reason)
 
