@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from day0.inventory import inventory_findings, operators_needed
 from day0.profile.parameters import count_parameters
 from day0.profile.profile import ArchitectureProfile
 from day0.profile.read import read_profile
@@ -160,6 +161,14 @@ def test_every_parameter_is_counted(saved: dict[str, tuple[ModelFiles, int]], mo
 @pytest.mark.parametrize("model_type", CONFIGS)
 def test_no_key_goes_unread(saved: dict[str, tuple[ModelFiles, int]], model_type: str) -> None:
     assert read_profile(saved[model_type][0]).unused_config_keys == ()
+
+
+@pytest.mark.parametrize("model_type", CONFIGS)
+def test_operators_of_every_part_are_known(saved: dict[str, tuple[ModelFiles, int]], model_type: str) -> None:
+    profile = read_profile(saved[model_type][0])
+    assert inventory_findings(profile) == ()
+    placed = {layer for need in operators_needed(profile) for layer in need.layers}
+    assert placed == {layer.index for layer in profile.layers}
 
 
 @pytest.mark.parametrize("model_type", [name for name in CONFIGS if name not in RENAMED_ON_SAVING])
