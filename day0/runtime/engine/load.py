@@ -18,8 +18,8 @@ from day0.runtime.cache.storage import CacheStorage
 from day0.runtime.engine.engine import Engine
 from day0.runtime.engine.memory import MemoryFigures, choose_device, choose_dtype, shape_cache
 from day0.runtime.models.decoder import Decoder
+from day0.runtime.models.support import missing_part
 from day0.runtime.ops.registry import Operators, choose_operators
-from day0.runtime.ops.rope import SCALINGS
 from day0.runtime.vision.model import VisionModel
 from day0.runtime.weights import LoadReport, Modules, allocate, load_weights
 from day0.source.model_files import ModelFiles
@@ -127,10 +127,8 @@ def _check_loadable(files: ModelFiles, profile: ArchitectureProfile) -> None:
         )
     if files.tensors is None or files.folder is None:
         raise InputError("has no weights to load", where=files.id, hint="name a folder or hub id that has them")
-    for layer in profile.layers:
-        rope = getattr(layer.mixer, "rope", None)
-        if rope is not None and rope.scaling not in SCALINGS:
-            raise CannotSay(f"the reference runtime has no rule for rope scaling {rope.scaling!r}", where=files.id)
+    if (missing := missing_part(profile)) is not None:
+        raise CannotSay(f"the reference runtime does not do this: {missing}", where=files.id)
     errors = [finding for finding in profile.findings if finding.severity == "error"]
     if errors:
         raise CannotSay(errors[0].message, where=errors[0].where, hint=errors[0].hint)

@@ -28,6 +28,7 @@ def gate_function(spec: ActivationSpec, ops: Operators) -> GateFunction:
         case "situ":
             assert spec.beta is not None, "the config reader gives SiTU its beta"
             return partial(ops["situ_and_mul"], beta=spec.beta, linear_beta=spec.linear_beta)
+    raise AssertionError(f"{spec.name} passed models/support.py but has no function here")
 
 
 class GatedMLP(nn.Module):
