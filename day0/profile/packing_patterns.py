@@ -68,6 +68,9 @@ def read_patterns(entries: Sequence[object], where: str) -> ModulePatterns:
             expressions.append((entry, _compile(rf"{_glob(entry)}(?:\..*)?$", where)))
         else:
             names.update((entry, *_short(entry)))
+            inner = entry.removeprefix("model.")
+            if inner != entry and "." not in inner:  # a name so short means what stands at the top
+                expressions.append((entry, _compile(rf"{re.escape(inner)}(?:\..*)?$", where)))
     joined = "|".join(f"(?:{expression.pattern})" for _, expression in expressions)
     together = re.compile(joined) if expressions else None
     return ModulePatterns(tuple(words), frozenset(names), tuple(expressions), together)

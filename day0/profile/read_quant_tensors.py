@@ -9,7 +9,7 @@ from day0.profile.quantization import PackingRule, WeightFormat
 from day0.profile.read_quant_method import NotUnderstood, Packing, Section, cache_dtype
 
 _CLASSES = ("Linear",)
-_SCALAR_GROUPS = {"mxfp4-pack-quantized": formats.MX_GROUP, "nvfp4-pack-quantized": formats.NV_GROUP}
+_GROUP_SIZES = {"mxfp4-pack-quantized": formats.MX_GROUP, "nvfp4-pack-quantized": formats.NV_GROUP}
 
 
 def read_compressed_tensors(section: Section) -> Packing:
@@ -32,7 +32,13 @@ def read_compressed_tensors(section: Section) -> Packing:
             by_class.append(PackingRule(packing, None, ignore, head=True))
         else:
             by_name.append(PackingRule(packing, names, ignore))
-    return Packing((*by_name, *by_class), cache_dtype(section.values.get("kv_cache_scheme")))
+    cache = cache_dtype(section.values.get("kv_cache_scheme"))
+    if not by_name and not by_class and cache is None:
+        if section.word("format") not in _GROUP_SIZES:
+            raise NotUnderstood("no group of modules has a scheme for its weights")
+        # These formats are schemes by themselves.
+        by_class.append(PackingRule(_scheme(section, None, section.word("format")), None, ignore, head=True))
+    return Packing((*by_name, *by_class), cache)
 
 
 def _format_word(section: Section, group: Section) -> str:
@@ -42,7 +48,7 @@ def _format_word(section: Section, group: Section) -> str:
 def _scheme(weights: Section, activations: Section | None, packing: str) -> WeightFormat:
     bits, kind, strategy = weights.integer("num_bits", 8), weights.word("type", "int"), weights.word("strategy")
     static = activations is not None and activations.values.get("dynamic") is False
-    if packing in _SCALAR_GROUPS:
+    if packing in _GROUP_SIZES:
         _check_group(weights, packing)
         if packing.startswith("mxfp4"):
             return formats.mxfp4()
@@ -77,7 +83,7 @@ def _float8(weights: Section, strategy: str, static: bool) -> WeightFormat:
 
 def _check_group(weights: Section, packing: str) -> None:
     """Raise InputError where a group states another size than the format has."""
-    wanted = _SCALAR_GROUPS[packing]
+    wanted = _GROUP_SIZES[packing]
     size = weights.integer("group_size", wanted)
     if size != wanted:
         name = packing.partition("-")[0]
