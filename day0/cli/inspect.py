@@ -12,7 +12,7 @@ import typer
 from day0.cli.output import emit
 from day0.coverage import Coverage, judge, load_whitelist
 from day0.errors import ExitCode, InputError
-from day0.inventory import operators_needed
+from day0.inventory import Inventory, take_inventory
 from day0.profile.families.table import FAMILIES
 from day0.profile.profile import ArchitectureProfile
 from day0.profile.read import read_profile
@@ -58,8 +58,9 @@ def command(
     files = resolve(model)
     profile = read_profile(files)
     comparison = compare_tensors(profile, files) if profile.family and files.tensors is not None else None
-    coverage = judge(operators_needed(profile), columns, device or columns.present_device())
-    report = inspect_document(files, profile, comparison, coverage, _diff(profile, diff), started)
+    inventory = take_inventory(profile)
+    coverage = judge(inventory.needs, columns, device or columns.present_device())
+    report = inspect_document(files, profile, comparison, inventory, coverage, _diff(profile, diff), started)
     emit(report, as_json=json, output=output, render=lambda console: render(report, console))
     return exit_code(report, strict=strict)
 
@@ -68,12 +69,13 @@ def inspect_document(
     files: ModelFiles,
     profile: ArchitectureProfile,
     comparison: TensorComparison | None,
+    inventory: Inventory,
     coverage: Coverage,
     diff: ProfileDiff | None,
     started: float,
 ) -> document.InspectDocument:
     """Everything found, as the record that is printed; `started` is a `time.perf_counter` reading."""
-    findings = document.all_findings(files, profile, comparison)
+    findings = document.all_findings(files, profile, comparison, inventory)
     params = document.parameter_facts(profile)
     nearest = nearest_family(profile) if profile.family is None else None
     return document.InspectDocument(
@@ -81,7 +83,7 @@ def inspect_document(
         model=document.model_facts(files, profile, nearest),
         params=params,
         weights=document.weight_facts(files, profile),
-        layers=document.layer_facts(profile),
+        layers=document.layer_facts(profile, inventory),
         layer_counts=document.layer_counts(profile),
         experts=document.expert_facts(profile),
         cache=document.cache_facts(profile),

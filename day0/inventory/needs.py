@@ -59,17 +59,43 @@ class _Places:
     phases: set[Phase] = field(default_factory=set)
 
 
-def operators_needed(profile: ArchitectureProfile) -> tuple[OperatorNeed, ...]:
-    """All needs in the order of the forward pass; places that differ in nothing but layer or name are one need."""
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What a walk through a model finds.
+
+    `needs` stand in the order of the forward pass; places that differ in nothing but layer or name are one need.
+    `layers` has the names of each decoder layer's operators, each once. `findings` are what the profile says and no
+    rule reads: the needs may then not be all.
+    """
+
+    needs: tuple[OperatorNeed, ...]
+    layers: Mapping[int, tuple[str, ...]]
+    findings: tuple[Finding, ...]
+
+
+def take_inventory(profile: ArchitectureProfile) -> Inventory:
+    """Walk through the model once, from the embedding to the logits."""
+    watch = Watch()
     gathered: dict[tuple[str, Facts], _Places] = {}
-    for layer, used in _all_uses(profile, Watch()):
+    layers: dict[int, dict[str, None]] = {layer.index: {} for layer in profile.layers}
+    for layer, used in _all_uses(profile, watch):
         places = gathered.setdefault((used.operator, used.facts), _Places())
         places.names[used.place] = None
         if layer is not None:
             places.layers[layer] = None
+            layers[layer][used.operator] = None
         places.phases |= _phases(used)
     dtype = DTYPE_WORDS[profile.dtype]
-    return tuple(_need(operator, facts, places, dtype) for (operator, facts), places in gathered.items())
+    return Inventory(
+        tuple(_need(operator, facts, places, dtype) for (operator, facts), places in gathered.items()),
+        {layer: tuple(operators) for layer, operators in layers.items()},
+        _findings(profile, watch),
+    )
+
+
+def operators_needed(profile: ArchitectureProfile) -> tuple[OperatorNeed, ...]:
+    """The needs alone."""
+    return take_inventory(profile).needs
 
 
 def layer_operators(profile: ArchitectureProfile, layer: LayerSpec) -> tuple[str, ...]:
@@ -80,10 +106,11 @@ def layer_operators(profile: ArchitectureProfile, layer: LayerSpec) -> tuple[str
 
 
 def inventory_findings(profile: ArchitectureProfile) -> tuple[Finding, ...]:
-    """What the profile says and no rule reads: the needs may then not be all."""
-    watch = Watch()
-    for _ in _all_uses(profile, watch):
-        pass
+    """The findings alone."""
+    return take_inventory(profile).findings
+
+
+def _findings(profile: ArchitectureProfile, watch: Watch) -> tuple[Finding, ...]:
     parts = [*_parts_without_rule(profile), *(f"{path} = {value}" for path, value in watch.unread())]
     return tuple(
         Finding("operators-incomplete", "error", part, "no rule of the inventory reads this", _INCOMPLETE_HINT)

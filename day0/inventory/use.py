@@ -14,6 +14,9 @@ DTYPE_WORDS: Mapping[str, str] = {"BF16": "bfloat16", "F16": "float16", "F32": "
 """What operators call the dtypes that safetensors headers name."""
 
 
+_WANTED = {name: frozenset((*contract.model_axes, *contract.attributes)) for name, contract in OPERATORS.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """One place where an operator is used, with every axis and attribute of its contract."""
@@ -25,8 +28,7 @@ class Use:
 
 def use(operator: str, place: str, **facts: Fact) -> Use:
     """A use with all facts given; leaving one out, or giving one too many, is a defect."""
-    contract = OPERATORS[operator]
-    wanted = {*contract.model_axes, *contract.attributes}
+    wanted = _WANTED[operator]
     assert facts.keys() == wanted, f"{operator} wants {sorted(wanted)}, given {sorted(facts)}"
     return Use(operator, place, tuple(facts.items()))
 

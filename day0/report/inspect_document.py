@@ -9,7 +9,7 @@ from typing import Any
 
 from day0.coverage import Coverage, Evidence, Status, Verdict
 from day0.errors import Finding
-from day0.inventory import Fact, inventory_findings, layer_operators
+from day0.inventory import Fact, Inventory
 from day0.operators import Phase
 from day0.profile.cache_sizes import CacheSizes, cache_sizes
 from day0.profile.parameters import ParameterCounts, count_parameters, stored_formats, weight_formats
@@ -152,14 +152,14 @@ def weight_facts(files: ModelFiles, profile: ArchitectureProfile) -> WeightFacts
     return WeightFacts(by_format.total(), tensors, 0, dict(by_format.most_common()), "profile")
 
 
-def layer_facts(profile: ArchitectureProfile) -> tuple[LayerFacts, ...]:
+def layer_facts(profile: ArchitectureProfile, inventory: Inventory) -> tuple[LayerFacts, ...]:
     return tuple(
         LayerFacts(
             layer.index,
             layer.mixer.kind,
             layer.feed_forward.kind,
             layer.residual.kind,
-            layer_operators(profile, layer),
+            inventory.layers[layer.index],
         )
         for layer in profile.layers
     )
@@ -233,11 +233,11 @@ def _operator(verdict: Verdict) -> OperatorFacts:
 
 
 def all_findings(
-    files: ModelFiles, profile: ArchitectureProfile, comparison: TensorComparison | None
+    files: ModelFiles, profile: ArchitectureProfile, comparison: TensorComparison | None, inventory: Inventory
 ) -> tuple[Finding, ...]:
     """Findings of the road so far, the gravest first."""
     found = [*files.findings, *profile.findings, *(comparison.findings if comparison else ())]
-    found += inventory_findings(profile)
+    found += inventory.findings
     if comparison and comparison.missing:
         found.append(_names_finding("tensors-missing", "expected and not there", comparison.missing))
     if comparison and comparison.unexpected:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from day0.coverage import Coverage
 from day0.errors import Finding
+from day0.inventory import take_inventory
 from day0.profile.profile import MultiTokenPrediction
 from day0.profile.read import read_profile
 from day0.profile.tensors import TensorComparison
@@ -22,7 +23,7 @@ def test_the_gravest_finding_comes_first() -> None:
     files = replace(FILES, findings=(Finding("a", "note", "", ""), Finding("b", "warning", "", "")))
     profile = replace(PROFILE, unused_config_keys=("x.y",), findings=(Finding("c", "error", "", ""),))
     comparison = TensorComparison(("m",) * 5, (), (Finding("d", "warning", "", ""),))
-    found = all_findings(files, profile, comparison)
+    found = all_findings(files, profile, comparison, take_inventory(profile))
     assert [finding.code for finding in found] == ["c", "tensors-missing", "b", "d", "config-keys-unused", "a"]
     assert found[1].message == "5 expected and not there: m, m, m and 2 more"
     assert "x.y" in found[4].message

@@ -14,7 +14,7 @@ from rich.console import Console
 from day0.cli.inspect import inspect_document
 from day0.coverage import judge, load_whitelist
 from day0.errors import Finding
-from day0.inventory import operators_needed
+from day0.inventory import take_inventory
 from day0.profile.read import read_profile
 from day0.report.inspect_diff import diff_profiles
 from day0.report.inspect_document import InspectDocument
@@ -29,9 +29,10 @@ def report() -> Callable[..., InspectDocument]:
     def make(model: str, other: str | None = None) -> InspectDocument:
         files = resolve(model)
         profile = read_profile(files)
-        coverage = judge(operators_needed(profile), whitelist, "cpu")
+        inventory = take_inventory(profile)
+        coverage = judge(inventory.needs, whitelist, "cpu")
         diff = diff_profiles(profile, read_profile(resolve(other)), other) if other else None
-        return inspect_document(files, profile, None, coverage, diff, time.perf_counter())
+        return inspect_document(files, profile, None, inventory, coverage, diff, time.perf_counter())
 
     return make
 
