@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,9 +19,11 @@ from day0.profile.tensors import TensorComparison, compare_tensors
 from day0.report import inspect_document as document
 from day0.report.inspect_diff import ProfileDiff, diff_profiles
 from day0.report.inspect_next import next_steps
-from day0.report.inspect_text import render
 from day0.source.model_files import ModelFiles
 from day0.source.resolve import resolve
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 NOT_UNDERSTOOD = ("unknown-family", "quantization-not-read", "tensors-unexpected", "operators-incomplete")
 """Findings after which the operators listed may not be all that the model needs."""
@@ -61,8 +62,14 @@ def command(
     inventory = take_inventory(profile)
     coverage = judge(inventory.needs, columns, device or columns.present_device())
     report = inspect_document(files, profile, comparison, inventory, coverage, _diff(profile, diff), started)
-    emit(report, as_json=json, output=output, render=lambda console: render(report, console))
+    emit(report, as_json=json, output=output, render=lambda console: _render(report, console))
     return exit_code(report, strict=strict)
+
+
+def _render(report: document.InspectDocument, console: Console) -> None:
+    from day0.report.inspect_text import render  # rich's tables, which JSON does without
+
+    render(report, console)
 
 
 def inspect_document(
@@ -123,6 +130,8 @@ def exit_code(report: document.InspectDocument, *, strict: bool) -> ExitCode:
 
 def nearest_family(profile: ArchitectureProfile) -> str | None:
     """The known family whose model type is spelled most like this one's, None where none is close."""
+    import difflib  # for unknown models only
+
     spellings = {model_type: family.name for family in FAMILIES.values() for model_type in family.model_types}
     close = difflib.get_close_matches(profile.model_type, spellings, n=1, cutoff=0.6)
     return spellings[close[0]] if close else None

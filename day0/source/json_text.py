@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,15 +104,12 @@ def _parse_plain(data: bytes) -> dict[str, Any] | None:
 
 def _count_strings(value: dict[str, Any] | list[Any]) -> int:
     """Keys and strings of a parsed text."""
-    values = list(value.values()) if isinstance(value, dict) else value
-    kinds = Counter(map(type, values))  # half a million strings in one object are counted without a loop
-    nested = (
-        sum(_count_strings(inner) for inner in values if isinstance(inner, (dict, list)))
-        if (kinds[dict] or kinds[list])
-        else 0
-    )
     keys = len(value) if isinstance(value, dict) else 0
-    return keys + kinds[str] + nested
+    values = value.values() if isinstance(value, dict) else value
+    if set(map(type, values)) == {str}:  # half a million strings in one object are counted without a loop
+        return keys + len(values)
+    inside = sum(_count_strings(inner) for inner in values if isinstance(inner, (dict, list)))
+    return keys + inside + sum(isinstance(inner, str) for inner in values)
 
 
 def _decode(data: bytes, where: str, name: str) -> tuple[str, tuple[Finding, ...]]:

@@ -63,7 +63,7 @@ def parse_index(data: bytes, *, where: str) -> ShardIndex:
     weight_map = parsed.value.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError("has no `weight_map` with a shard for each tensor", where=where)
-    if any(kind is not str for kind in set(map(type, weight_map.values()))):
+    if set(map(type, weight_map.values())) != {str}:
         tensor, shard = next(item for item in weight_map.items() if not isinstance(item[1], str))
         raise InputError(f"tensor {tensor}: its shard must be a file name, got {shard!r}", where=where)
     shards = tuple(sorted(set(weight_map.values())))
