@@ -181,10 +181,6 @@ def test_entries_of_a_list_that_name_nothing(profile_of) -> None:
 def test_kimi_k3s_lists_forget_what_its_files_keep_plain(config_of, files_of, headers_of) -> None:
     """Latent projections are outside of the lists and are stored plain; the family's table knows."""
     config = config_of("kimi-k3")
-    config["text_config"]["quantization_config"]["ignore"] = [
-        *("re:.*self_attn.*", "re:.*shared_experts.*", "re:.*lm_head.*", "re:.*vision_tower.*"),
-        *("re:.*mlp\\.(gate|up|gate_up|down)_proj.*", "re:.*mm_projector.*"),
-    ]
     bare = read_profile(files_of(config))
     assert bare.findings == ()
     assert bare.native
