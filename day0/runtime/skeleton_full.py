@@ -14,6 +14,9 @@ from day0.runtime.skeleton_tokenizer import released_ids, write_tokenizer
 from day0.source.model_files import ModelFiles
 from day0.source.sparse_shards import StoredTensor, usual_shards, write_sparse_checkpoint
 
+_GUESSED = ("unknown-family", "quantization-not-read")
+"""Findings of a profile whose stored tensors nobody can be sure of."""
+
 _OWN_TOKENIZER = ("tokenizer_config.json",)
 """Not taken over: a skeleton has a tokenizer of its own."""
 
@@ -32,12 +35,13 @@ def write_full(files: ModelFiles, out: Path, *, shards: int | None = None, force
     """Write the checkpoint that the architecture in `files` asks for into the folder `out`, all weights zero.
 
     Without `shards`, as many files as the release has where that is known, else one for about every 5 GB. Raises
-    CannotSay where the tensors are not known, InputError for an `out` that holds anything but a skeleton, and
+    CannotSay where the tensors are not known for sure, InputError for an `out` that holds anything but a skeleton, and
     EnvironmentFault where the file system has no sparse files.
     """
     profile = read_profile(files)
-    if any(finding.code == "quantization-not-read" for finding in profile.findings):
-        raise CannotSay("the packing of these weights is not understood: stored sizes are unknown", where=files.id)
+    for finding in profile.findings:
+        if finding.code in _GUESSED:
+            raise CannotSay(f"names and sizes of its tensors would be a guess: {finding.message}", where=files.id)
     tensors = [
         StoredTensor(name, spec.dtype, spec.shape) for spec in expected_tensors(profile) for name in spec.names()
     ]

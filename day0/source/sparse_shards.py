@@ -117,14 +117,19 @@ def disk_bytes(path: Path) -> int:
 
 
 def _write_sparse(path: Path, head: bytes, data_bytes: int) -> None:
+    size = len(head) + data_bytes
     path.write_bytes(head)
     try:
-        os.truncate(path, len(head) + data_bytes)
+        os.truncate(path, size)
+        return
+    except OverflowError:
+        reason = "more than a file can have"
     except OSError as error:
         if error.errno not in (errno.EFBIG, errno.EINVAL, errno.ENOSPC):
             raise
-        raise EnvironmentFault(
-            f"this file system takes no file of {len(head) + data_bytes:,} bytes: {error.strerror}",
-            where=str(path.parent),
-            hint="use more shards, or another file system",
-        ) from None
+        reason = error.strerror
+    raise EnvironmentFault(
+        f"this file system takes no file of {size:,} bytes: {reason}",
+        where=str(path.parent),
+        hint="use more shards, or another file system",
+    )
