@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from day0.errors import InputError
+from day0.errors import CannotSay, InputError
 from day0.profile.families.family import Family
 from day0.profile.families.table import FAMILIES, find_family
 from day0.profile.profile import ArchitectureProfile
@@ -33,10 +33,17 @@ def write_tiny(
     """Write a small random checkpoint of the architecture in `files` into the folder `out`; gives its profile.
 
     The same seed gives the same bytes. Raises InputError for a family that is not known, or where `out` holds
-    something other than a skeleton, or a skeleton without `force`.
+    something other than a skeleton, or a skeleton without `force`; CannotSay for a packing it cannot fill.
     """
     config = tiny_config(files)
     profile = read_profile(_as_config(files, config))
+    if profile.quantization is not None and not profile.quantization.native:
+        packed = "; ".join(map(str, profile.quantization.groups))
+        raise CannotSay(
+            f"a tiny checkpoint is not written in this packing ({packed})",
+            where=files.id,
+            hint="--scale full writes its headers; without the quantisation section the weights are plain",
+        )
     with skeleton_folder(out, force=force) as folder:
         _write_folder(folder, files, config, profile, seed, shards)
     return profile

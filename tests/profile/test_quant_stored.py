@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from day0.profile.parameters import weight_formats
+from day0.profile.parameters import count_parameters, weight_formats
 from day0.profile.profile import ArchitectureProfile
 from day0.profile.read import read_profile
 from day0.profile.tensors import TensorComparison, compare_tensors, expected_tensors
@@ -191,3 +191,86 @@ def test_kimi_k3s_lists_forget_what_its_files_keep_plain(config_of, files_of, he
     assert codes(profile) == ["quantization-differs"]
     assert message(profile).startswith("184 matrices are stored plain although the section packs them")
     assert expected_tensors(profile) == expected_tensors(bare)
+
+
+class TestStackedExperts:
+    """Llama 4 keeps the experts of a layer in one tensor [experts, in, out]; packed releases may take them apart."""
+
+    CONFIG: dict[str, Any] = {  # noqa: RUF012
+        "architectures": ["Llama4ForCausalLM"],
+        "model_type": "llama4_text",
+        "torch_dtype": "bfloat16",
+        "vocab_size": 64,
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "intermediate_size_mlp": 512,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 1,
+        "interleave_moe_layer_step": 1,
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+    }
+    EXPERTS = "feed_forward.experts"
+
+    def experts(self, profile: ArchitectureProfile) -> dict[str, tuple[str, tuple[int, ...]]]:
+        specs = [spec for spec in expected_tensors(profile) if spec.layer == 0 and self.EXPERTS in spec.name]
+        return {spec.name.partition(f"{self.EXPERTS}.")[2]: (spec.dtype, spec.shape) for spec in specs}
+
+    def profile(self, files_of, section: dict[str, Any] | None, **fields: Any) -> ArchitectureProfile:
+        return read_profile(files_of(self.CONFIG | {"quantization_config": section}, **fields))
+
+    def test_plain(self, files_of) -> None:
+        found = self.experts(self.profile(files_of, None))
+        assert found == {"gate_up_proj": ("BF16", (4, 128, 512)), "down_proj": ("BF16", (4, 256, 128))}
+
+    def test_blocks_keep_the_stack_and_its_order(self, files_of) -> None:
+        section = {"quant_method": "fp8", "weight_block_size": [128, 64]}
+        assert self.experts(self.profile(files_of, section)) == {
+            "gate_up_proj": ("F8_E4M3", (4, 128, 512)),
+            "gate_up_proj_scale_inv": ("F32", (4, 2, 4)),
+            "down_proj": ("F8_E4M3", (4, 256, 128)),
+            "down_proj_scale_inv": ("F32", (4, 4, 1)),
+        }
+
+    def test_packings_of_linear_layers_take_it_apart(self, files_of) -> None:
+        assert self.experts(self.profile(files_of, INT4)) == {
+            **{
+                f"{{expert}}.{part}_proj.{leaf}": found
+                for part in ("gate", "up")
+                for leaf, found in {
+                    "weight_packed": ("I32", (256, 16)),
+                    "weight_scale": ("BF16", (256, 4)),
+                    "weight_shape": ("I64", (2,)),
+                }.items()
+            },
+            "{expert}.down_proj.weight_packed": ("I32", (128, 32)),
+            "{expert}.down_proj.weight_scale": ("BF16", (128, 8)),
+            "{expert}.down_proj.weight_shape": ("I64", (2,)),
+        }
+
+    @pytest.mark.parametrize("section", [FP8, INT4, NVFP4], ids=["fp8", "int4", "nvfp4"])
+    def test_bytes_and_parameters_are_those_of_the_files(self, files_of, headers_of, section: dict[str, Any]) -> None:
+        bare = self.profile(files_of, section)
+        headers = headers_of(bare)
+        files = files_of(self.CONFIG | {"quantization_config": section}, tensors=headers)
+        profile = read_profile(files)
+        assert compare_tensors(profile, files).sound
+        assert expected_tensors(profile) == expected_tensors(bare)
+        assert count_parameters(profile) == count_parameters(self.profile(files_of, None))
+
+    def test_headers_say_whether_they_are_apart(self, files_of, headers_of) -> None:
+        """FP8 with one scale per matrix, in a release that left the stacks whole."""
+        section = {"quant_method": "fp8", "activation_scheme": "dynamic", "ignored_layers": ["lm_head"]}
+        headers = headers_of(self.profile(files_of, section | {"weight_block_size": None}))
+        stacked = {name.replace("_scale_inv", "_scale"): header for name, header in headers.items()}
+        assert any(name.endswith("experts.gate_up_proj_scale") for name in stacked)
+        profile = self.profile(files_of, section, tensors=stacked)
+        files = files_of(self.CONFIG | {"quantization_config": section}, tensors=stacked)
+        assert compare_tensors(profile, files).sound
+        assert codes(profile) == []

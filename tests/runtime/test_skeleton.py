@@ -9,7 +9,7 @@ import transformers
 from closeness import relative_error, worst_error
 from safetensors.torch import load_file
 
-from day0.errors import InputError
+from day0.errors import CannotSay, InputError
 from day0.profile.read import read_profile
 from day0.profile.tensors import compare_tensors, expected_tensors
 from day0.runtime.engine.engine import Engine
@@ -124,6 +124,14 @@ def test_an_unknown_family_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "novel"}')
     with pytest.raises(InputError, match="no family table"):
         write_tiny(resolve(str(tmp_path / "config.json")), tmp_path / "model")
+
+
+def test_a_packing_that_cannot_be_filled_is_refused(tmp_path: Path) -> None:
+    config = tiny_config(resolve("recipe:llama-3.1-8b")) | {"quantization_config": {"quant_method": "fbgemm_fp8"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CannotSay, match="attention: fp8_channel"):
+        write_tiny(resolve(str(tmp_path / "config.json")), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_a_real_config_makes_one_too(tmp_path: Path) -> None:

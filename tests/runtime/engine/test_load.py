@@ -89,6 +89,21 @@ def test_a_packing_that_is_not_read_cannot_be_loaded(copy: Path) -> None:
         load(copy)
 
 
+def test_a_packing_that_the_runtime_lacks_is_named(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    section = {"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head", "embed_tokens"]}
+    for shard in copy.glob("*.safetensors"):
+        tensors = load_file(shard)
+        for name in [name for name in tensors if "_proj.weight" in name]:
+            tensors[f"{name}_scale"] = torch.ones(tensors[name].shape[0], 1)
+            tensors[name] = tensors[name].to(torch.float8_e4m3fn)
+        save_file(tensors, shard)
+    (copy / "model.safetensors.index.json").unlink()
+    (copy / "config.json").write_text(json.dumps(config | {"quantization_config": section}))
+    with pytest.raises(CannotSay, match="does not read this packing .attention: fp8_channel; dense_mlp: fp8_channel"):
+        load(copy)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_numbers_that_are_not_finite_do_not_reach_a_user(copy: Path, bad: float) -> None:
     shard = next(iter(copy.glob("*00001*.safetensors")))
