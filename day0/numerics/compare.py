@@ -28,7 +28,7 @@ LAYER_POINTS = (
     "ffn_out",
     "output",
 )
-OUTER_POINTS = ("embed", "layers", "output_mix", "output_mix_weights", "norm", "logits")
+OUTER_POINTS = ("vision", "embed", "layers", "output_mix", "output_mix_weights", "norm", "logits")
 _LAYER_NAME = re.compile(r"layers\.(\d+)\.(.+)")
 
 
@@ -78,7 +78,8 @@ def execution_order(name: str) -> tuple[int, int, int, str]:
         head = operator.split(".")[0]
         point = LAYER_POINTS.index(head) if head in LAYER_POINTS else len(LAYER_POINTS)
         return OUTER_POINTS.index("layers"), layer, point, name
-    outer = OUTER_POINTS.index(name) if name in OUTER_POINTS else len(OUTER_POINTS)
+    head = "vision" if name.startswith("vision.") else name
+    outer = OUTER_POINTS.index(head) if head in OUTER_POINTS else len(OUTER_POINTS)
     return outer, 0, 0, name
 
 

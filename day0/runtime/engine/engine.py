@@ -117,10 +117,17 @@ class Engine:
         ending = [chunk.sequence for chunk in chunks if chunk.reaches_end]
         sampled = self.sampler.sample(logits, ending)
         for chunk in chunks:
-            self._prompt_tokens += max(0, min(chunk.sequence.num_prompt - chunk.sequence.computed, chunk.length))
+            self._count(chunk)
             chunk.sequence.computed += chunk.length
         self._steps += 1
         return [self._book(sequence, token) for sequence, token in zip(ending, sampled, strict=True)]
+
+    def _count(self, chunk: Chunk) -> None:
+        """Add the prompt tokens of a chunk to the statistics, once even if preemption computes them again."""
+        sequence = chunk.sequence
+        seen = min(sequence.computed + chunk.length, sequence.num_prompt)
+        self._prompt_tokens += max(0, seen - sequence.counted)
+        sequence.counted = max(sequence.counted, seen)
 
     def _book(self, sequence: Sequence, token: Sampled) -> TokenOutput:
         sequence.token_ids.append(token.token_id)

@@ -9,7 +9,7 @@ import torch
 
 from day0.errors import CannotSay, InputError
 from day0.plan.settings import EngineSettings
-from day0.profile.profile import ArchitectureProfile, RoutedExperts
+from day0.profile.profile import ArchitectureProfile, RoutedExperts, VisionSpec
 from day0.profile.tensors import expected_tensors
 from day0.runtime.cache.manager import CacheManager
 from day0.runtime.cache.pages import PageAllocator
@@ -144,7 +144,7 @@ def _load_modules(
 ) -> tuple[Modules, LoadReport]:
     with torch.device("meta"):
         modules: dict[str, torch.nn.Module] = {"": Decoder(profile, ops, settings.workspace_experts)}
-        if profile.vision is not None:
+        if isinstance(profile.vision, VisionSpec):
             modules["vision."] = VisionModel(profile.vision, ops)
     specs = expected_tensors(profile)
     allocate(modules, specs, dtype, device)

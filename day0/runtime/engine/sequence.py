@@ -23,7 +23,8 @@ class Sequence:
     """A request with what it has got so far.
 
     `computed` tokens are in cache and state; `pages` hold them. Preemption sets it back to 0 and gives the pages
-    away, while `token_ids` keep what was generated, so that recomputing continues where it stopped.
+    away, while `token_ids` keep what was generated, so that recomputing continues where it stopped. `counted` prompt
+    tokens are in the engine's statistics.
     """
 
     request: Request
@@ -31,6 +32,7 @@ class Sequence:
     pages: list[int] = field(default_factory=list)
     state_slot: int = -1
     computed: int = 0
+    counted: int = 0
     finish_reason: FinishReason | None = None
 
     @classmethod

@@ -9,6 +9,7 @@ from closeness import relative_error
 
 from day0.errors import ExitCode, InputError
 from day0.runtime.batch import Request, SamplingParams
+from day0.runtime.cache.storage import page_bytes
 from day0.runtime.engine.engine import Engine, QueueFull, RequestRefused
 from day0.runtime.trace import Trace
 
@@ -208,3 +209,12 @@ def test_page_size_changes_no_number(tiny_llama: Path, make_engine, engine: Engi
     for page_size in (1, 3, 64):
         other = make_engine(tiny_llama, page_size=page_size)
         assert relative_error(other.forward(PROMPT, chunk=5), engine.forward(PROMPT)) < 1e-6
+
+
+def test_a_preempted_prompt_is_counted_once(tiny_llama: Path, make_engine) -> None:
+    room = page_bytes(make_engine(tiny_llama).profile.layers, 16, torch.float32) * 6
+    tight = make_engine(tiny_llama, max_model_len=64, kv_cache_bytes=room)
+    prompts = [tuple(range(start, start + 30)) for start in (1, 41, 81)]
+    tight.generate([request(str(index), prompt, max_tokens=30) for index, prompt in enumerate(prompts)])
+    assert tight.stats().preemptions > 0
+    assert tight.stats().prompt_tokens == 90
