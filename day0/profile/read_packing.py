@@ -165,6 +165,7 @@ def _idle_findings(quantization: QuantizationSpec, specs: Sequence[TensorSpec]) 
     """Entries of lists that name nothing: a module meant to stay plain may have been packed, or the other way round."""
     names = {name for spec in specs for name in (first_name(spec), first_name(spec).rpartition(".")[0])}
     names |= {first_name(next(iter(one_by_one(spec)))).removesuffix(".weight") for spec in specs if spec.stacked}
+    names.add("language_model.lm_head")  # a tied head is stored nowhere and left out by name all the same
     lists = {id(found): found for rule in quantization.rules for found in (rule.ignore, rule.names) if found}
     idle = [entry for found in lists.values() for entry in found.idle(names) if entry != "Linear"]
     if idle:

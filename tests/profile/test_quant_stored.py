@@ -178,6 +178,12 @@ def test_entries_of_a_list_that_name_nothing(profile_of) -> None:
     )
 
 
+def test_a_tied_head_may_be_left_out_by_name(profile_of) -> None:
+    kept = {"modules_to_not_convert": ["lm_head"]}
+    profile = profile_of("llama-3.1-8b", tie_word_embeddings=True, quantization_config=FP8 | kept)
+    assert codes(profile) == []
+
+
 def test_kimi_k3s_lists_forget_what_its_files_keep_plain(config_of, files_of, headers_of) -> None:
     """Latent projections are outside of the lists and are stored plain; the family's table knows."""
     config = config_of("kimi-k3")

@@ -100,7 +100,7 @@ def test_a_packing_that_the_runtime_lacks_is_named(copy: Path) -> None:
         save_file(tensors, shard)
     (copy / "model.safetensors.index.json").unlink()
     (copy / "config.json").write_text(json.dumps(config | {"quantization_config": section}))
-    with pytest.raises(CannotSay, match="does not read this packing .attention: fp8_channel; dense_mlp: fp8_channel"):
+    with pytest.raises(CannotSay, match=r"does not read this packing \(attention: fp8_channel; dense_mlp: fp8_channel\)"):
         load(copy)
 
 
