@@ -127,7 +127,7 @@ def _write_sparse(path: Path, head: bytes, data_bytes: int) -> None:
     except OSError as error:
         if error.errno not in (errno.EFBIG, errno.EINVAL, errno.ENOSPC):
             raise
-        reason = error.strerror
+        reason = error.strerror or str(error)
     raise EnvironmentFault(
         f"this file system takes no file of {size:,} bytes: {reason}",
         where=str(path.parent),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from day0.errors import InputError
 from day0.source.json_text import JsonObject, lfs_pointer_size, parse_object
@@ -107,3 +110,26 @@ def test_lfs_pointer_is_named_with_its_size() -> None:
     assert lfs_pointer_size(b'{"a": 1}') is None
     with pytest.raises(InputError, match="Git LFS pointer for a file of 4,999,802,720 bytes"):
         parse(pointer)
+
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
+NUMBERS = st.integers(-(10**30), 10**30) | st.floats()
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(TEXT, VALUES, max_size=5), st.booleans(), st.sampled_from([None, 1]))
+def test_the_fast_reader_agrees_with_pythons(value: dict[str, object], ascii_only: bool, indent: int | None) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    assert repr(parse(text).value) == repr(json.loads(text))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", "cc"]), VALUES), max_size=5))
+def test_a_key_given_twice_is_never_missed(pairs: list[tuple[str, object]]) -> None:
+    inner = "{" + ", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in pairs) + "}"
+    keys = [key for key, _ in pairs]
+    codes = {finding.code for finding in parse(f'{{"x": {inner}}}').findings}
+    assert ("json-duplicate-key" in codes) == (len(set(keys)) != len(keys))

@@ -48,6 +48,13 @@ def test_recipe() -> None:
     assert all(name.endswith(".json") for name in files.extras)
 
 
+def test_a_recipe_may_say_how_many_files_the_release_has() -> None:
+    shards = resolve("recipe:kimi-k3").shards
+    assert len(shards) == 96
+    assert (shards[0], shards[-1]) == ("model-00001-of-000096.safetensors", "model-00096-of-000096.safetensors")
+    assert resolve("recipe:llama-3.1-8b").shards == ()
+
+
 def test_every_packaged_recipe_loads() -> None:
     assert recipe_names()
     for name in recipe_names():
@@ -69,6 +76,10 @@ def test_unknown_recipe_lists_the_known(name: str) -> None:
         ("name: x\n", "`config` must be a mapping"),
         ("config: []\n", "`config` must be a mapping"),
         ("config: {a: 1}\nextras: {preprocessor_config.json: 3}\n", "`extras` must map file names"),
+        ("config: {a: 1}\nshards: 0\n", "`shards` must be a number from 1"),
+        ("config: {a: 1}\nshards: true\n", "`shards` must be a number from 1"),
+        ("config: {a: 1}\nshards: 100000\n", "`shards` must be a number from 1"),
+        ("config: {a: 1}\nshards: [a]\n", "`shards` must be a number from 1"),
     ],
 )
 def test_broken_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str) -> None:
