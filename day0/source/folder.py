@@ -12,12 +12,15 @@ from day0.source.json_text import MAX_JSON_BYTES, JsonObject, parse_object
 from day0.source.model_files import ModelFiles, SourceKind
 from day0.source.safetensors_header import read_header
 from day0.source.shards import INDEX_NAME, Checkpoint, HeaderReader, ShardIndex, parse_index, read_checkpoint
+from day0.source.tokenizer_file import damaged_files
 
 CONFIG_NAME = "config.json"
 EXTRA_NAMES = (
     "generation_config.json",
     "tokenizer_config.json",
     "preprocessor_config.json",
+    "processor_config.json",
+    "video_preprocessor_config.json",
     "hf_quant_config.json",
 )
 """Small files beside the config that the rooms after this one read."""
@@ -46,7 +49,8 @@ def read_folder(folder: Path, *, model_id: str) -> ModelFiles:
     files = join_files(
         small, checkpoint, model_id=model_id, revision=None, source="folder", folder=folder, names=sorted(stored)
     )
-    return replace(files, findings=files.findings + _link_findings(folder, checkpoint.shards))
+    damaged = tuple(damaged_files(folder, names, read=(CONFIG_NAME, INDEX_NAME, *EXTRA_NAMES)))
+    return replace(files, findings=files.findings + _link_findings(folder, checkpoint.shards) + damaged)
 
 
 def join_files(

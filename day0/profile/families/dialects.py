@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from day0.errors import InputError
+
 
 @dataclass(frozen=True, slots=True)
 class Translation:
@@ -22,6 +24,7 @@ class Translation:
 
 
 _MARKS = ("dim", "n_layers", "n_heads", "n_activated_experts")
+_VENDOR_MARKS = _MARKS[:3]
 _WORDS: Mapping[str, str] = {
     "dim": "hidden_size",
     "inter_dim": "intermediate_size",
@@ -53,9 +56,18 @@ _BLOCK = 128
 """Rows and columns under one scale of an FP8 weight."""
 
 
-def translate(config: Mapping[str, Any]) -> Translation | None:
-    """The config of DeepSeek's inference code in the words of its config.json; None for any other config."""
+def translate(config: Mapping[str, Any], where: str = "config.json") -> Translation | None:
+    """The config of DeepSeek's inference code in the words of its config.json; None for a config in the usual words.
+
+    Raises InputError for the words of another publisher's code: a params.json under the name of a config.
+    """
     if not all(mark in config for mark in _MARKS):
+        if all(mark in config for mark in _VENDOR_MARKS) and "hidden_size" not in config:
+            raise InputError(
+                f"is in the words of a vendor's own code ({', '.join(_VENDOR_MARKS)}), a params.json by another name",
+                where=where,
+                hint="use the Hugging Face version of the model (with a config.json)",
+            )
         return None
     values = {_WORDS.get(key, key): value for key, value in config.items() if key not in (*_YARN, "mscale")}
     compressed = "compress_ratios" in config
