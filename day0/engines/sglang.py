@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from day0.engines.launch import HEAD, Flag, Launch, LaunchRequest, command_lines, stage_partition
-from day0.plan.engine_version import is_since
+from day0.plan.engine_version import Release, is_since
 
 INIT_PORT = 20000
+_OWN_SIZE = Release((0, 5, 23), "2026-10-30")
 DEFAULT_IMAGE = "lmsysorg/sglang:latest"
 
 _KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "bf16": "bf16", "bfloat16": "bf16"}
@@ -21,7 +22,7 @@ def _replicas(request: LaunchRequest) -> bool:
 
 def _is_older(request: LaunchRequest) -> bool:
     """Before 0.5.23 DP attention is `--dp-size N --enable-dp-attention`; from there on it has a size of its own."""
-    return not is_since(request.engine_version, (0, 5, 23))
+    return not is_since(request.engine_version, _OWN_SIZE)
 
 
 def _settings(request: LaunchRequest, name: str) -> int | float | None:

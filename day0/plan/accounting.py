@@ -8,13 +8,13 @@ from typing import Protocol
 from day0.errors import InputError
 from day0.plan.cluster import Cluster
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
-from day0.plan.memory import Budget, RankNeed
+from day0.plan.memory import Budget, Capacity, RankNeed
 from day0.plan.memory_day0 import Day0Accounting
 from day0.plan.memory_sglang import SglangAccounting
 from day0.plan.memory_vllm import VllmAccounting
 from day0.plan.weights import Cuts
 from day0.plan.workload import Workload
-from day0.profile.profile import ArchitectureProfile
+from day0.profile.profile import ArchitectureProfile, CachePlane, Mixer
 
 
 class Accounting(Protocol):
@@ -44,6 +44,18 @@ class Accounting(Protocol):
 
     def notes(self, parts: ModelParts, layout: Layout) -> tuple[str, ...]:
         """What a reader should know of running this layout on this engine."""
+        ...
+
+    def entry(self, mixer: Mixer, plane: CachePlane, kv_dtype: str) -> int:
+        """Bytes of one entry of the cache, uncut, as the engine lays it out."""
+        ...
+
+    def extra_planes(self, mixer: Mixer) -> tuple[CachePlane, ...]:
+        """What the engine keeps in its pool beside the planes of the profile."""
+        ...
+
+    def capacity(self, need: RankNeed, pool: int) -> tuple[Capacity, int]:
+        """What a pool of so many bytes holds, and the bytes of one of its blocks."""
         ...
 
     def budget(self, need: RankNeed) -> Budget:

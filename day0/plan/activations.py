@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from day0.plan.layout import HEADED, Layout
+from day0.plan.layout import Layout
 from day0.plan.memory import RankNeed, element_size
+from day0.plan.mixer_sizes import SIZED_MIXERS, attention_heads, mixer_elements
+from day0.profile.mixers_linear import LinearMap
 from day0.profile.profile import (
     AttentionResidual,
     DenseFeedForward,
     FeedForward,
-    GroupedQueryAttention,
-    KimiDeltaAttention,
-    LatentAttention,
-    Mixer,
+    HyperConnections,
     NoFeedForward,
-    NoMixer,
     RoutedExperts,
 )
 
-SIZED = (*HEADED, NoMixer, DenseFeedForward, RoutedExperts, NoFeedForward)
+SIZED = (*SIZED_MIXERS, DenseFeedForward, RoutedExperts, LinearMap, NoFeedForward)
 """The parts of a layer that the formulas here and in `estimate.py` cover; of any other a plan cannot say."""
 
 
@@ -31,7 +29,7 @@ def forward_peak(need: RankNeed, tokens: int, inner_bytes: int | None = None) ->
     hidden = need.profile.hidden_size
     dearest = max(
         max(
-            mixer_elements(layer.mixer, hidden, need.layout),
+            mixer_elements(layer.mixer, hidden, need.layout.attention_tp),
             feed_forward_elements(layer.feed_forward, hidden, need.layout),
         )
         for layer in need.layers
@@ -40,9 +38,11 @@ def forward_peak(need: RankNeed, tokens: int, inner_bytes: int | None = None) ->
 
 
 def stream_elements(need: RankNeed) -> int:
-    """Per token: the residual sum and the layer input, and the snapshots that attention residuals still read."""
-    hidden = need.profile.hidden_size
-    return hidden * (2 + snapshots(need))
+    """Per token: the residual sum (or sums) and the layer input, and the snapshots attention residuals still read."""
+    residual = need.profile.residual
+    # mixing several streams makes a second copy of them all
+    streams = 2 * residual.streams if isinstance(residual, HyperConnections) else 1
+    return need.profile.hidden_size * (1 + streams + snapshots(need))
 
 
 def snapshots(need: RankNeed) -> int:
@@ -53,40 +53,22 @@ def snapshots(need: RankNeed) -> int:
     return need.layers[-1].index // residual.block_size + 1
 
 
-def mixer_elements(mixer: Mixer, hidden: int, layout: Layout) -> int:
-    """Elements per token inside a mixer: projections, what attention reads and its output, on one rank."""
-    if not isinstance(mixer, HEADED):
-        return 0
-    heads = -(-mixer.num_heads // layout.attention_tp)
-    match mixer:
-        case GroupedQueryAttention():
-            kv_heads = -(-mixer.num_kv_heads // layout.attention_tp)
-            gate = heads * mixer.value_dim if mixer.output_gate else 0
-            return (mixer.head_dim + mixer.value_dim) * (heads + kv_heads) + gate + hidden
-        case LatentAttention():
-            # query and expanded key at full width, expanded value, output; the low-rank inputs are not cut
-            per_head = 2 * mixer.qk_head_dim + 2 * mixer.v_head_dim + (mixer.v_head_dim if mixer.output_gate else 0)
-            low_rank = (mixer.q_lora_rank or 0) + mixer.kv_lora_rank + mixer.qk_rope_head_dim
-            return heads * per_head + low_rank + hidden
-        case KimiDeltaAttention():
-            # q, k, v before and after the convolution, float32 decay (two elements' worth), gate and output
-            return heads * mixer.head_dim * (3 + 3 + 2 + 1 + 1) + hidden
-
-
 def feed_forward_elements(spec: FeedForward, hidden: int, layout: Layout) -> int:
     """Elements per token of this rank's own batch: gate and up, their product, and the output."""
     if isinstance(spec, DenseFeedForward):
-        return 3 * -(-spec.width // layout.tp) + hidden
+        return (3 if spec.gated else 2) * -(-spec.width // layout.tp) + hidden
     if not isinstance(spec, RoutedExperts):
-        return 0
+        return hidden if isinstance(spec, LinearMap) else 0
     width = spec.latent_dim or hidden
     # `top_k` rows a token, of all replicas that share the experts, dealt evenly over `ep`
     sharing = max(1, layout.ep * layout.expert_tp // layout.attention_tp)
     rows = spec.router.top_k * sharing / layout.ep
-    routed = int(rows * (3 * -(-spec.width // layout.expert_tp) + 2 * width))
-    shared = 3 * -(-spec.shared_width // layout.tp) + (hidden if spec.shared_width else 0)
+    parts = 3 if spec.gated else 2
+    routed = int(rows * (parts * -(-spec.width // layout.expert_tp) + 2 * width))
+    shared = parts * -(-spec.shared_width // layout.tp) + (hidden if spec.shared_width else 0)
     latent = width if spec.latent_dim else 0
-    return routed + shared + latent + hidden
+    beside = feed_forward_elements(spec.parallel, hidden, layout) if spec.parallel is not None else 0
+    return routed + shared + latent + hidden + beside
 
 
 def logits_peak(need: RankNeed, rows: int, bytes_per_logit: int) -> int:
@@ -100,6 +82,6 @@ def stored_attention_bytes(need: RankNeed, rows: int, context: int) -> int:
     The scores exist twice, before and after one pointwise step; the cached context of one sequence is gathered once.
     """
     attention = [layer for layer in need.layers if layer.cache_planes()]
-    heads = max((layer.mixer.num_heads for layer in attention if isinstance(layer.mixer, HEADED)), default=0)
+    heads = max((attention_heads(layer.mixer) for layer in attention), default=0)
     gathered = max((sum(plane.elements for plane in layer.cache_planes()) for layer in attention), default=0)
     return 4 * context * (2 * rows * -(-heads // need.layout.attention_tp) + gathered)

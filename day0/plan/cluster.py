@@ -15,7 +15,7 @@ GIB = 2**30
 _GB = 1e9
 _SPEC = re.compile(r"(?P<gpu>[A-Za-z0-9_.-]+):(?P<count>\d+)(?:x(?P<nodes>\d+))?")
 _NUMBERS = ("memory_bytes", "bandwidth_gb_s", "link_gb_s", "gpus_per_node", "network_gb_s")
-_KEYS = ("name", "title", "vendor", *_NUMBERS, "tflops", "sources", "gpu", "nodes")
+_KEYS = ("name", "title", "vendor", "generation", *_NUMBERS, "tflops", "sources", "gpu", "nodes")
 _RATES = ("bf16", "fp8", "fp4")
 
 
@@ -25,7 +25,7 @@ class Gpu:
 
     Bandwidths are bytes/s: `bandwidth` to its own memory, `link_bandwidth` to its neighbours on the node, one way.
     `flops` maps "bf16", "fp8", "fp4" to dense FLOP/s; a format without its own rate is absent. `sources` says where
-    each figure is from.
+    each figure is from. `generation` ("hopper") tells engines which kernels, and so which padding, they use.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Gpu:
     bandwidth: float
     flops: dict[str, float]
     link_bandwidth: float
+    generation: str = ""
     sources: dict[str, str] = field(default_factory=dict)
 
 
@@ -109,6 +110,7 @@ def describe(cluster: Cluster) -> dict[str, Any]:
         "name": cluster.gpu.name,
         "title": cluster.gpu.title,
         "vendor": cluster.gpu.vendor,
+        "generation": cluster.gpu.generation,
         "memory_bytes": cluster.gpu.memory_bytes,
         "bandwidth_gb_s": cluster.gpu.bandwidth / _GB,
         "tflops": {name: rate / 1e12 for name, rate in cluster.gpu.flops.items()},
@@ -139,6 +141,7 @@ def _build(values: Mapping[str, Any], where: str, notes: tuple[str, ...] = ()) -
         name=name,
         title=str(values.get("title", name)),
         vendor=str(values.get("vendor", "")),
+        generation=str(values.get("generation", "")),
         memory_bytes=int(_positive(values, "memory_bytes", where)),
         bandwidth=_positive(values, "bandwidth_gb_s", where) * _GB,
         flops=_rates(values["tflops"], where),

@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+
+_DATE = re.compile(r"20\d\d-\d\d(?:-\d\d)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release that changed something: its numbers, and its date for builds that are only known by theirs."""
+
+    numbers: tuple[int, ...]
+    date: str
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
@@ -16,7 +27,17 @@ def version_numbers(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def is_since(version: str | None, since: tuple[int, ...]) -> bool:
-    """Whether a version is `since` or newer; None stands for the newest, and so does one without numbers (nightly)."""
-    numbers = version_numbers(version) if version is not None else ()
-    return not numbers or numbers >= since
+def is_since(version: str | None, since: Release) -> bool:
+    """Whether a version is `since` or newer.
+
+    A build named by its date ("nightly 2025-11") is compared by that, a month without a day as its last. None stands
+    for the newest, and so does a name without numbers ("nightly").
+    """
+    if version is None:
+        return True
+    date = _DATE.search(version)
+    if date is not None:
+        day = date.group()
+        return (day if len(day) > len("2025-11") else f"{day}-31") >= since.date
+    numbers = version_numbers(version)
+    return not numbers or numbers >= since.numbers

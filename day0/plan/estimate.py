@@ -5,22 +5,16 @@ Compute and memory are bounds that no kernel beats, so the estimate ranks layout
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
 from typing import Literal
 
 from day0.plan.cluster import Cluster
-from day0.plan.layout import HEADED
 from day0.plan.memory import RankNeed, element_size
-from day0.profile.profile import (
-    AttentionResidual,
-    GroupedQueryAttention,
-    KimiDeltaAttention,
-    LatentAttention,
-    Mixer,
-    RoutedExperts,
-)
+from day0.plan.mixer_sizes import mixer_flops
+from day0.profile.profile import AttentionResidual, HyperConnections, RoutedExperts
 
 Bound = Literal["memory", "compute", "comm"]
 
@@ -93,7 +87,8 @@ def step_time(need: RankNeed, cluster: Cluster, sequences: int, tokens: int, con
     values = need.weights.experts / (packed.value_bits / 8 if packed else element_size(need.profile))
     share = experts[0].router.top_k / experts[0].router.num_experts if experts else 0.0
     dense = 2 * batch * need.weights.rest / element_size(need.profile)
-    attention = batch * sum(attention_flops(layer.mixer, context, need.layout.attention_tp) for layer in need.layers)
+    mixers = Counter(layer.mixer for layer in need.layers)
+    attention = batch * sum(n * mixer_flops(mixer, context, need.layout.attention_tp) for mixer, n in mixers.items())
     routed = 2 * batch * sharing(need) * share * values
     fastest = max(gpu.flops.values()) if packed else gpu.flops["bf16"]
     compute = (dense + attention) / gpu.flops["bf16"] + routed / fastest
@@ -116,21 +111,6 @@ def _experts_touched(need: RankNeed, batch: int) -> float:
     return sum(shares) / len(shares) if shares else 0.0
 
 
-def attention_flops(mixer: Mixer, context: int, attention_tp: int) -> float:
-    """Operations of one token on one rank besides its matrices: scores and weighted sum, or the state's update."""
-    if not isinstance(mixer, HEADED):
-        return 0.0
-    heads = -(-mixer.num_heads // attention_tp)
-    match mixer:
-        case GroupedQueryAttention():
-            reach = context if mixer.window is None else min(context, mixer.window)
-            return 2.0 * heads * (mixer.head_dim + mixer.value_dim) * reach
-        case LatentAttention():
-            return 2.0 * heads * (2 * mixer.kv_lora_rank + mixer.qk_rope_head_dim) * context
-        case KimiDeltaAttention():
-            return 8.0 * heads * mixer.head_dim**2
-
-
 def _communication(need: RankNeed, cluster: Cluster, batch: int) -> float:
     """Seconds of a stage's collectives: after each mixer, after each feed-forward, and the hand-over to the next."""
     layout, element = need.layout, element_size(need.profile)
@@ -149,6 +129,7 @@ def _communication(need: RankNeed, cluster: Cluster, batch: int) -> float:
     if not need.is_last:
         residual = need.profile.residual
         vectors = need.layers[-1].index // residual.block_size + 2 if isinstance(residual, AttentionResidual) else 1
+        vectors = residual.streams if isinstance(residual, HyperConnections) else vectors
         bandwidth = cluster.network_bandwidth if cluster.nodes > 1 else cluster.gpu.link_bandwidth
         latency = NETWORK_LATENCY if cluster.nodes > 1 else LINK_LATENCY
         total += latency + batch * row * vectors / layout.attention_tp / bandwidth

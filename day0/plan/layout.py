@@ -6,19 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from day0.plan.cluster import Cluster
-from day0.profile.profile import (
-    ArchitectureProfile,
-    DenseFeedForward,
-    FeedForward,
-    GroupedQueryAttention,
-    KimiDeltaAttention,
-    LatentAttention,
-    Mixer,
-    RoutedExperts,
-)
-
-HEADED = (GroupedQueryAttention, LatentAttention, KimiDeltaAttention)
-"""The mixers that are cut by heads and that the formulas of this room cover."""
+from day0.plan.mixer_sizes import head_cuts, latent_part
+from day0.profile.profile import ArchitectureProfile, DenseFeedForward, FeedForward, Mixer, RoutedExperts
 
 VOCABULARY_MULTIPLE = 64
 """Rows of the embedding and the head are padded to a multiple of this before they are cut, as vLLM and SGLang do."""
@@ -145,30 +134,25 @@ def _product(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Vi
 def _heads(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
     del cluster
     cut = layout.attention_tp
-    for mixer in parts.mixers:
-        if not isinstance(mixer, HEADED):
-            continue
-        if mixer.num_heads % cut:
+    for heads in dict.fromkeys(heads for mixer in parts.mixers for heads in head_cuts(mixer)):
+        if heads.may_repeat:
+            if heads.parts % cut and cut % heads.parts:
+                yield Violation(
+                    "kv-heads" if heads.name.startswith("key") else "state-groups",
+                    f"{heads.parts} {heads.name} neither divide by attention tp {cut} nor divide it",
+                    f"attention tp that divides {heads.parts} or is a multiple of it",
+                )
+        elif heads.parts % cut:
             yield Violation(
-                f"{mixer.kind}-heads",
-                f"{mixer.num_heads} {mixer.kind} heads do not divide by attention tp {cut}",
-                f"attention tp of {_degrees(max(cut, 8), mixer.num_heads)}; the rest of the GPUs as dp or pp",
-            )
-        if isinstance(mixer, GroupedQueryAttention) and mixer.num_kv_heads % cut and cut % mixer.num_kv_heads:
-            yield Violation(
-                "kv-heads",
-                f"{mixer.num_kv_heads} key/value heads neither divide by attention tp {cut} nor divide it",
-                f"attention tp that divides {mixer.num_kv_heads} or is a multiple of it",
+                heads.name.replace(" ", "-"),
+                f"{heads.parts} {heads.name} do not divide by attention tp {cut}",
+                f"attention tp of {_degrees(max(cut, 8), heads.parts)}; the rest of the GPUs as dp or pp",
             )
 
 
 def _widths(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
     del cluster
-    for spec in parts.feed_forwards:
-        if not isinstance(spec, DenseFeedForward | RoutedExperts):
-            continue
-        width = spec.width if isinstance(spec, DenseFeedForward) else spec.shared_width
-        name = "dense MLP" if isinstance(spec, DenseFeedForward) else "shared expert"
+    for name, width in dict.fromkeys(pair for spec in parts.feed_forwards for pair in _dense_widths(spec)):
         if width % layout.tp:
             yield Violation(
                 "mlp-width",
@@ -183,6 +167,16 @@ def _widths(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Vio
             f"{profile.vocab_size} vocabulary rows, padded to {padded}, do not divide by tp {layout.tp}",
             f"tp of {_degrees(max(layout.tp, 8), padded)}",
         )
+
+
+def _dense_widths(spec: FeedForward) -> Iterator[tuple[str, int]]:
+    """Widths that `tp` cuts: of a dense MLP, of shared experts, of an MLP beside the experts."""
+    if isinstance(spec, DenseFeedForward):
+        yield "dense MLP", spec.width
+    if isinstance(spec, RoutedExperts):
+        yield "shared expert", spec.shared_width
+        if spec.parallel is not None:
+            yield "dense MLP", spec.parallel.width
 
 
 def _experts(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
@@ -291,12 +285,14 @@ def layout_notes(parts: ModelParts, layout: Layout, cluster: Cluster) -> tuple[s
 def _mixer_notes(mixer: Mixer, layout: Layout) -> Iterator[str]:
     cut = layout.attention_tp
     copies = cache_copies(mixer, cut)
-    if isinstance(mixer, LatentAttention) and cut > 1 and layout.cp == 1:
-        yield f"each of {cut} ranks holds the whole latent cache (one latent per token cannot be cut by heads)"
-    if isinstance(mixer, GroupedQueryAttention) and copies > 1 and layout.cp == 1:
+    whole = bool(mixer.cache_planes()) and all(plane.head_axis is None for plane in mixer.cache_planes())
+    if whole and cut > 1 and layout.cp == 1:
+        what = "latent" if latent_part(mixer) is not None else mixer.kind
+        yield f"each of {cut} ranks holds the whole {what} cache (one vector per token cannot be cut by heads)"
+    elif copies > 1 and layout.cp == 1:
         yield (
-            f"{mixer.num_kv_heads} key/value heads over attention tp {cut}: each head is kept by {copies} ranks, "
+            f"{cut // copies} key/value heads over attention tp {cut}: each head is kept by {copies} ranks, "
             "so more tp saves no cache"
         )
-    if isinstance(mixer, KimiDeltaAttention) and layout.cp > 1:
+    if mixer.state_shapes() and layout.cp > 1:
         yield f"cp {layout.cp} leaves the state of {mixer.kind} layers as it is: state has no tokens to spread"

@@ -5,26 +5,68 @@ The cache lines use `LayerSpec.cache_planes` and `state_shapes` and nothing else
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+from typing import Protocol
 
 from day0.plan.cluster import Gpu
 from day0.plan.layout import Layout
 from day0.plan.weights import RankWeights
 from day0.plan.workload import Workload
 from day0.profile.cache_sizes import plane_bytes, state_bytes
-from day0.profile.profile import ArchitectureProfile, LayerSpec, Mixer, RoutedExperts
+from day0.profile.profile import ArchitectureProfile, CachePlane, LayerSpec, Mixer, RoutedExperts
 
 _DTYPE_WORDS = {"BF16": "bf16", "F16": "fp16", "F32": "fp32", "F64": "fp32"}
 
 
 @dataclass(frozen=True, slots=True)
-class LayerCache:
-    """What one layer keeps on one rank: bytes per token (for the last `window` tokens if set), bytes per sequence."""
+class PlaneCache:
+    """One plane of a layer on one rank: bytes of an entry, which `stride` tokens share; the last `window` tokens only,
+    if that is set. `index` marks an indexer's keys."""
 
-    token_bytes: int
-    state_bytes: int
+    entry_bytes: int
     window: int | None = None
+    stride: int = 1
+    index: bool = False
+
+    def bytes_at(self, context: int) -> int:
+        """Bytes of one sequence of `context` tokens; an entry that is not full yet is kept whole."""
+        tokens = context if self.window is None else min(self.window, context)
+        return -(-tokens // self.stride) * self.entry_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCache:
+    """What one layer keeps on one rank: planes of the paged cache, and bytes per sequence whatever its length."""
+
+    planes: tuple[PlaneCache, ...]
+    state_bytes: int = 0
+
+    @property
+    def full(self) -> tuple[PlaneCache, ...]:
+        """Planes that grow with the sequence."""
+        return tuple(plane for plane in self.planes if plane.window is None)
+
+    @property
+    def windowed(self) -> tuple[PlaneCache, ...]:
+        return tuple(plane for plane in self.planes if plane.window is not None)
+
+    @property
+    def token_bytes(self) -> Fraction:
+        """What one more token adds once every window is full."""
+        return sum((Fraction(plane.entry_bytes, plane.stride) for plane in self.full), Fraction(0))
+
+    @property
+    def widest_bytes(self) -> Fraction:
+        """What one more token adds while no window is full yet."""
+        return sum((Fraction(plane.entry_bytes, plane.stride) for plane in self.planes), Fraction(0))
+
+    def bytes_at(self, context: int) -> int:
+        """Bytes of the planes of one sequence of `context` tokens."""
+        return sum(plane.bytes_at(context) for plane in self.planes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +77,15 @@ class RankCache:
     cp: int = 1
 
     @property
+    def exact_token_bytes(self) -> Fraction:
+        """Bytes of one cached token on the rank that keeps it, windows left out; compressed layers add fractions."""
+        counts = Counter(self.layers)
+        return sum((count * layer.token_bytes for layer, count in counts.items()), Fraction(0))
+
+    @property
     def token_bytes(self) -> int:
-        """Bytes of one cached token on the rank that keeps it, windows left out."""
-        return sum(layer.token_bytes for layer in self.layers if layer.window is None)
+        """The same in whole bytes, rounded up once."""
+        return ceil(self.exact_token_bytes)
 
     @property
     def state_bytes(self) -> int:
@@ -45,43 +93,80 @@ class RankCache:
         return sum(layer.state_bytes for layer in self.layers)
 
     def window_bytes(self, context: int) -> int:
-        """Bytes of windowed layers for a sequence of `context` tokens."""
-        return sum(min(layer.window, context) * layer.token_bytes for layer in self.layers if layer.window is not None)
+        """Bytes of windowed planes for a sequence of `context` tokens."""
+        return sum(plane.bytes_at(context) for layer in self.layers for plane in layer.windowed)
 
     def sequence_bytes(self, context: int) -> int:
         """All that one sequence of `context` tokens keeps on this rank."""
-        return -(-context // self.cp) * self.token_bytes + self.window_bytes(context) + self.state_bytes
+        kept = -(-context // self.cp)
+        counts = Counter(self.layers)
+        growing = sum(count * plane.bytes_at(kept) for layer, count in counts.items() for plane in layer.full)
+        return growing + self.window_bytes(context) + self.state_bytes
 
 
-def layer_cache(layer: LayerSpec, attention_tp: int, kv_dtype: str, model_dtype: str) -> LayerCache:
-    """One layer's cache on one of `attention_tp` ranks.
+class CacheFormat(Protocol):
+    """How an engine lays out its cache; every accounting is one."""
+
+    def entry(self, mixer: Mixer, plane: CachePlane, kv_dtype: str) -> int: ...
+
+    def extra_planes(self, mixer: Mixer) -> tuple[CachePlane, ...]: ...
+
+
+def plain_entry(mixer: Mixer, plane: CachePlane, kv_dtype: str) -> int:
+    """An entry as its elements and nothing else."""
+    del mixer
+    return plane_bytes(plane, kv_dtype)
+
+
+def layer_cache(
+    layer: LayerSpec, attention_tp: int, kv_dtype: str, model_dtype: str, form: CacheFormat | None = None
+) -> LayerCache:
+    """One layer's cache on one of `attention_tp` ranks, plain where no engine's `form` is given.
 
     A plane or state with a head axis is cut there; heads fewer than ranks are kept once by each rank.
     """
-    planes, states = layer.cache_planes(), layer.state_shapes()
-    windows = {plane.window for plane in planes}
-    assert len(windows) <= 1, "the planes of one layer share one window"
-    tokens = sum(_share(plane_bytes(plane, kv_dtype), plane.shape, plane.head_axis, attention_tp) for plane in planes)
+    entry = form.entry if form is not None else plain_entry
+    planes = [
+        PlaneCache(
+            _share(entry(layer.mixer, plane, kv_dtype), plane.shape, plane.head_axis, attention_tp),
+            plane.window,
+            plane.stride,
+            plane.index,
+        )
+        for plane in layer.cache_planes()
+    ]
+    if form is not None:  # what engines add is float32 working state
+        planes += [PlaneCache(4 * plane.elements, plane.window) for plane in form.extra_planes(layer.mixer)]
+    states = layer.state_shapes()
     fixed = sum(_share(state_bytes(state, model_dtype), state.shape, state.head_axis, attention_tp) for state in states)
-    return LayerCache(tokens, fixed, next(iter(windows), None))
+    return LayerCache(tuple(planes), fixed)
 
 
 def _share(nbytes: int, shape: tuple[int, ...], head_axis: int | None, cut: int) -> int:
     if head_axis is None:
         return nbytes
     heads = shape[head_axis]
-    return nbytes // heads * -(-heads // cut)
+    return -(-nbytes * -(-heads // cut) // heads)
 
 
-def rank_cache(profile: ArchitectureProfile, layers: Sequence[LayerSpec], layout: Layout, kv_dtype: str) -> RankCache:
+def rank_cache(
+    profile: ArchitectureProfile,
+    layers: Sequence[LayerSpec],
+    layout: Layout,
+    kv_dtype: str,
+    form: CacheFormat | None = None,
+) -> RankCache:
     """The caches of `layers` on one rank; `kv_dtype` "auto" follows the model."""
     model_dtype = dtype_word(profile)
     word = model_dtype if kv_dtype == "auto" else kv_dtype
-    known: dict[Mixer, LayerCache] = {}
+    known: dict[object, LayerCache] = {}
+    caches = []
     for layer in layers:
-        if layer.mixer not in known:
-            known[layer.mixer] = layer_cache(layer, layout.attention_tp, word, model_dtype)
-    return RankCache(tuple(known[layer.mixer] for layer in layers), layout.cp)
+        key = (layer.mixer, layer.convolution)
+        if key not in known:
+            known[key] = layer_cache(layer, layout.attention_tp, word, model_dtype, form)
+        caches.append(known[key])
+    return RankCache(tuple(caches), layout.cp)
 
 
 def dtype_word(profile: ArchitectureProfile) -> str:

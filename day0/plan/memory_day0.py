@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil
 
 from day0.plan.activations import forward_peak, logits_peak, stored_attention_bytes
 from day0.plan.cluster import GIB, Cluster
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import complete_plain, expert_pool, stage_layouts, whole_products
-from day0.plan.memory import Budget, Capacity, RankNeed, Settings, blocks_for, conversion_workspace
+from day0.plan.memory import Budget, Capacity, RankNeed, Settings, blocks_for, conversion_workspace, plain_entry
 from day0.plan.settings import EngineSettings
 from day0.plan.weights import Cuts
 from day0.plan.workload import Workload
-from day0.profile.profile import ArchitectureProfile
+from day0.profile.profile import ArchitectureProfile, CachePlane, Mixer
 
 _DEVICE_CONTEXT = int(0.61 * GIB)
 """Bytes a process holds on a GPU before its first tensor (driver context, loaded kernels), measured on an H200."""
@@ -61,6 +62,25 @@ class Day0Accounting:
             "checked, the launch command is left out; plan with --engine vllm or sglang to start this layout",
         )
 
+    def entry(self, mixer: Mixer, plane: CachePlane, kv_dtype: str) -> int:
+        """Bytes of one entry of the cache: its elements, as `runtime/cache` allocates them."""
+        return plain_entry(mixer, plane, kv_dtype)
+
+    def extra_planes(self, mixer: Mixer) -> tuple[CachePlane, ...]:
+        """Nothing is kept beside the planes of the profile."""
+        del mixer
+        return ()
+
+    def capacity(self, need: RankNeed, pool: int) -> tuple[Capacity, int]:
+        """What a pool of so many bytes holds, and the bytes of one of its pages."""
+        size = EngineSettings().page_size
+        page_bytes = self._page_bytes(need)
+        return Capacity(pool // page_bytes if page_bytes else None, size * need.cache.cp), page_bytes
+
+    def _page_bytes(self, need: RankNeed) -> int:
+        # a windowed plane is paged like any other, for all tokens
+        return ceil(EngineSettings().page_size * sum(layer.widest_bytes for layer in need.cache.layers))
+
     def budget(self, need: RankNeed) -> Budget:
         """The shares of runtime/engine/memory.py: state slots and pages come out of one fraction of what is free."""
         defaults = EngineSettings()
@@ -68,7 +88,7 @@ class Day0Accounting:
         free = max(0, need.gpu.memory_bytes - _DEVICE_CONTEXT - need.weights.total)
         seats = _seats(need, int(free * fraction), defaults.max_num_seqs)
         state = seats * need.cache.state_bytes
-        page_bytes = defaults.page_size * sum(layer.token_bytes for layer in need.cache.layers)
+        page_bytes = self._page_bytes(need)
         pages = None
         if page_bytes:
             most = seats * blocks_for(need.workload.context, defaults.page_size)

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 from day0.plan.activations import forward_peak, logits_peak
 from day0.plan.cluster import GIB, Cluster
+from day0.plan.kv_formats import kernel_entry, pending_planes
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import divisors, expert_pool, fill, is_routed, stage_layouts, whole_products
 from day0.plan.memory import Budget, Capacity, RankNeed, Settings, element_size
 from day0.plan.memory_vllm import absorbed_elements
+from day0.plan.mixer_sizes import latent_part
 from day0.plan.weights import Cuts
 from day0.plan.workload import Workload
-from day0.profile.profile import ArchitectureProfile, LatentAttention
+from day0.profile.profile import ArchitectureProfile, CachePlane, Mixer
 
 DEFAULT_CHUNK = 8192
 DEFAULT_NUM_SEQS = 256
@@ -28,6 +31,8 @@ _STATE_RATIO = 0.9
 STATE_SLOTS_PER_REQUEST = 3
 """State slots per running request with the prefix cache on: the request's own and the states it leaves in the cache."""
 _LOGIT_BYTES = 12
+_WINDOW_SHARE = Fraction(4, 5)
+"""Tokens of the windowed pool for one of the full pool; `swa_full_tokens_ratio` 0.8."""
 _BIG_CARD = 60 * GIB
 _LEAST_RESERVE = 10 * GIB
 
@@ -70,7 +75,15 @@ class SglangAccounting:
 
     def cuts(self, layout: Layout) -> Cuts:
         # With DP attention the input table stays with the attention group, the head is cut over all ranks.
-        return Cuts(layout.attention_tp, layout.tp, layout.attention_tp, layout.tp, layout.ep, layout.expert_tp)
+        return Cuts(
+            layout.attention_tp,
+            layout.tp,
+            layout.attention_tp,
+            layout.tp,
+            layout.ep,
+            layout.expert_tp,
+            layout.attention_tp,
+        )
 
     def check(self, parts: ModelParts, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
         del workload
@@ -90,6 +103,33 @@ class SglangAccounting:
             return (f"DP attention: {layout.dp} replicas of attention share the experts of {layout.tp} ranks",)
         return ()
 
+    def entry(self, mixer: Mixer, plane: CachePlane, kv_dtype: str) -> int:
+        """Bytes of one entry of the cache, uncut."""
+        return kernel_entry(mixer, plane, kv_dtype)
+
+    def extra_planes(self, mixer: Mixer) -> tuple[CachePlane, ...]:
+        """What the engine keeps in its pool beside the planes of the profile."""
+        return pending_planes(mixer)
+
+    def capacity(self, need: RankNeed, pool: int) -> tuple[Capacity, int]:
+        """What a pool of so many bytes holds, its state pool taken elsewhere; a token is the unit."""
+        capacity, _ = self._pools(need, pool, None)
+        return capacity, need.cache.token_bytes
+
+    def _pools(self, need: RankNeed, room: int, slots: int | None) -> tuple[Capacity, int]:
+        """Tokens that `room` bytes hold, and the bytes taken.
+
+        Windowed planes have a pool of their own with `_WINDOW_SHARE` of the full pool's tokens, so a token costs its
+        full planes and that share of its windowed ones (`swa_full_tokens_ratio`).
+        """
+        full = need.cache.exact_token_bytes
+        windowed = sum((layer.widest_bytes - layer.token_bytes for layer in need.cache.layers), Fraction(0))
+        cost = full + _WINDOW_SHARE * windowed if full else windowed
+        if not cost:
+            return Capacity(None, need.cache.cp, slots=slots), 0
+        tokens = max(0, int(room / cost))
+        return Capacity(tokens, need.cache.cp, slots=slots), int(tokens * cost)
+
     def budget(self, need: RankNeed) -> Budget:
         layout, workload = need.layout, need.workload
         chunk = workload.max_batched_tokens or DEFAULT_CHUNK
@@ -102,8 +142,7 @@ class SglangAccounting:
         ) * element_size(need.profile)
         rest = max(0, int(at_start * fraction) - weights)
         state, slots, asked = state_pool(need, rest)
-        token_bytes = need.cache.token_bytes
-        tokens = (rest - state) // token_bytes if token_bytes else None
+        capacity, pool = self._pools(need, rest - state, slots)
         table = running * (workload.context + 4) * 4
         return Budget(
             total=need.gpu.memory_bytes,
@@ -111,10 +150,10 @@ class SglangAccounting:
             workspace=0,
             activations=max(forward_peak(need, chunk), logits_peak(need, running, _LOGIT_BYTES)),
             state_pool=state,
-            kv_pool=(tokens or 0) * token_bytes,
+            kv_pool=pool,
             comm=comm,
             overhead=_CONTEXT + _GRAPHS + table,
-            capacity=Capacity(tokens, need.cache.cp, slots=slots),
+            capacity=capacity,
             settings=Settings(fraction, running, chunk, asked),
         )
 
@@ -125,7 +164,7 @@ class SglangAccounting:
         reserve = 512 + 1.5 * chunk + 2 * graph_batch + 1024 * layout.tp * layout.pp / 8
         if layout.tp > layout.attention_tp:
             reserve += 3 * graph_batch * layout.dp
-        if any(isinstance(layer.mixer, LatentAttention) for layer in need.profile.layers):
+        if any(latent_part(layer.mixer) for layer in need.profile.layers):
             reserve += 1536
         nbytes = reserve * _MIB
         if need.gpu.memory_bytes > _BIG_CARD:

@@ -13,7 +13,7 @@ from day0.plan.memory import Budget, RankCache, RankNeed, Settings, element_size
 from day0.plan.stages import balance
 from day0.plan.weights import RankWeights, WeightTable, place_weights, weight_table
 from day0.plan.workload import Workload
-from day0.profile.profile import ArchitectureProfile, AttentionResidual
+from day0.profile.profile import ArchitectureProfile, AttentionResidual, CrossAttention
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Planner:
         self.workload = workload
         self._parts = model_parts(profile)
         strange = _without_formula(self._parts)
-        self.unsized = _not_understood(profile) + strange
+        self.unsized = _not_understood(profile) + strange + _encoder_rows(self._parts)
         self._stored_bytes = stored_bytes
         known = profile.family is not None and bool(profile.layers) and not strange
         self._table = weight_table(profile) if known else None
@@ -152,11 +152,10 @@ class Planner:
     def needs(self, layout: Layout, table: WeightTable) -> tuple[RankNeed, ...]:
         """One rank of each stage; stages are balanced by weights and the cache of the demand."""
         profile, cuts = self.profile, self.accounting.cuts(layout)
-        whole = rank_cache(profile, profile.layers, layout, self.workload.kv_dtype)
+        whole = rank_cache(profile, profile.layers, layout, self.workload.kv_dtype, self.accounting)
         sequences = self.workload.sequences(layout.dp)
         costs = [
-            place_weights(place, cuts).total
-            + sequences * (layer.state_bytes + layer.token_bytes * min(self.workload.context, layer.window or 1 << 62))
+            place_weights(place, cuts).total + sequences * (layer.state_bytes + layer.bytes_at(self.workload.context))
             for place, layer in zip(table.layers, whole.layers, strict=True)
         ]
         ends = RankWeights(), RankWeights()
@@ -172,14 +171,22 @@ class Planner:
         """One stage; `whole` are the caches of all layers."""
         is_first, is_last = layers.start == 0, layers.stop == self.profile.num_layers
         specs = tuple(self.profile.layers[index] for index in layers)
+        cuts = self.accounting.cuts(layout)
+        weights = table.stage(layers, cuts, is_first=is_first, is_last=is_last)
+        caches = whole.layers[layers.start : layers.stop]
+        if is_last and self.workload.speculate and self.profile.mtp is not None:
+            predictors = self.profile.mtp.layers
+            specs += predictors
+            weights += place_weights(table.mtp, cuts)
+            caches += rank_cache(self.profile, predictors, layout, self.workload.kv_dtype, self.accounting).layers
         return RankNeed(
             profile=self.profile,
             layout=layout,
             gpu=self.cluster.gpu,
             workload=self.workload,
             layers=specs,
-            weights=table.stage(layers, self.accounting.cuts(layout), is_first=is_first, is_last=is_last),
-            cache=RankCache(whole.layers[layers.start : layers.stop], whole.cp),
+            weights=weights,
+            cache=RankCache(caches, whole.cp),
             is_first=is_first,
             is_last=is_last,
         )
@@ -317,6 +324,15 @@ def _stage_notes(profile: ArchitectureProfile, needs: tuple[RankNeed, ...]) -> t
 def _without_formula(parts: ModelParts) -> tuple[str, ...]:
     kinds = dict.fromkeys(part.kind for part in (*parts.mixers, *parts.feed_forwards) if not isinstance(part, SIZED))
     return tuple(f"no formula for the memory of {kind} layers yet" for kind in kinds)
+
+
+def _encoder_rows(parts: ModelParts) -> tuple[str, ...]:
+    """Layers that attend to an encoder keep its rows for each sequence; how many there are is the request's affair."""
+    rows = [layer.mixer for layer in parts.profile.layers if isinstance(layer.mixer, CrossAttention)]
+    if not rows:
+        return ()
+    nbytes = sum(mixer.encoder_elements for mixer in rows) * element_size(parts.profile)
+    return (f"{len(rows)} cross-attention layers keep {nbytes} bytes for every encoder row of a sequence beside this",)
 
 
 def _not_understood(profile: ArchitectureProfile) -> tuple[str, ...]:

@@ -104,8 +104,10 @@ def _whole_numbers(record: type[Layout], document: Mapping[str, Any], key: str, 
 def _workload(document: Mapping[str, Any], where: str) -> Workload:
     values = _section(document, "workload", _names(Workload), where)
     for name, value in values.items():
-        kinds: tuple[type, ...] = {"kv_dtype": (str,), "mem_fraction": (int, float)}.get(name, (int,))
-        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
+        kinds: tuple[type, ...] = {"kv_dtype": (str,), "mem_fraction": (int, float), "speculate": (bool,)}.get(
+            name, (int,)
+        )
+        if value is not None and (isinstance(value, bool) != (kinds == (bool,)) or not isinstance(value, kinds)):
             raise InputError(f"has the wrong kind of value: {value!r}", where=f"{where}: workload.{name}")
     if not isinstance(values.get("context"), int):
         raise InputError("must say the context in tokens", where=f"{where}: workload.context")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -12,7 +12,7 @@ from day0.plan.layout import VOCABULARY_MULTIPLE
 from day0.profile.profile import ArchitectureProfile
 from day0.profile.tensors import TensorSpec, expected_tensors
 
-CutKind = Literal["attention", "dense", "embed", "head", "experts"]
+CutKind = Literal["attention", "dense", "embed", "head", "experts", "vision"]
 
 CUT_KINDS: Mapping[str, CutKind] = {
     "attention": "attention",
@@ -24,6 +24,8 @@ CUT_KINDS: Mapping[str, CutKind] = {
     "embed": "embed",
     "lm_head": "head",
     "routed_experts": "experts",
+    "vision": "vision",
+    "audio": "vision",
 }
 """Which cut a parameter group follows; groups not named here are held whole by every rank."""
 
@@ -40,6 +42,7 @@ class Cuts:
     head: int = 1
     ep: int = 1
     expert_tp: int = 1
+    vision: int = 1
 
     def of(self, kind: CutKind) -> int:
         return {
@@ -48,6 +51,7 @@ class Cuts:
             "embed": self.embed,
             "head": self.head,
             "experts": self.expert_tp,
+            "vision": self.vision,
         }[kind]
 
 
@@ -68,7 +72,7 @@ class WeightRow:
         units = self.units
         if self.kind in ("embed", "head") and pieces > 1:
             units = -(-units // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
-        held = self.nbytes // self.units * -(-units // pieces)
+        held = self.nbytes * -(-units // pieces) // self.units
         if self.experts:
             held = held // self.experts * -(-self.experts // cuts.ep)
         return held
@@ -109,6 +113,7 @@ class WeightTable:
     """All stored bytes of a model by place: what the first stage starts with, each layer, what the last ends with.
 
     `tied` is the input table where it is the output head too: the last of several stages needs a second copy.
+    `mtp` are the predictors, on the last stage of an engine that speculates with them.
     """
 
     first: Place
@@ -116,6 +121,7 @@ class WeightTable:
     layers: tuple[Place, ...]
     last: Place
     tied: Place
+    mtp: Place = ()
 
     @property
     def nbytes(self) -> int:
@@ -123,7 +129,7 @@ class WeightTable:
         return sum(row.nbytes for place in places for row in place)
 
     def stage(self, layers: range, cuts: Cuts, *, is_first: bool, is_last: bool) -> RankWeights:
-        """What a rank of the stage with `layers` holds."""
+        """What a rank of the stage with `layers` holds, predictors left out."""
         total = sum((place_weights(self.layers[index], cuts) for index in layers), RankWeights())
         if is_first:
             total += RankWeights(embed=_held(self.first, cuts), vision=_held(self.vision, cuts))
@@ -137,11 +143,11 @@ class WeightTable:
 def weight_table(profile: ArchitectureProfile) -> WeightTable:
     """Group the expected tensors; raises CannotSay where those are unknown."""
     layers: list[list[TensorSpec]] = [[] for _ in profile.layers]
-    outside: dict[str, list[TensorSpec]] = {"first": [], "vision": [], "last": []}
+    outside: dict[str, list[TensorSpec]] = {"first": [], "vision": [], "last": [], "mtp": []}
     for spec in expected_tensors(profile):
         if spec.group == "mtp":
-            continue  # engines leave these layers on disk unless they are told to speculate
-        if spec.layer is not None:
+            outside["mtp"].append(replace(spec, group=_predictor_group(spec)))
+        elif spec.layer is not None:
             layers[spec.layer].append(spec)
         elif spec.group in _FIRST_STAGE:
             outside["first" if spec.group == "embed" else "vision"].append(spec)
@@ -151,11 +157,22 @@ def weight_table(profile: ArchitectureProfile) -> WeightTable:
     tied = tuple(WeightRow("head", row.units, 0, row.nbytes) for row in first) if profile.tie_word_embeddings else ()
     return WeightTable(
         first=first,
-        vision=_rows(outside["vision"]),
+        vision=_rows(outside["vision"], profile.vision.num_heads if profile.vision is not None else 0),
         layers=tuple(_rows(specs) for specs in layers),
         last=_rows(outside["last"]),
         tied=tied,
+        mtp=_rows(outside["mtp"]),
     )
+
+
+def _predictor_group(spec: TensorSpec) -> str:
+    """The group whose cut a predictor's tensor follows, by the place of its path; "" for what is held whole."""
+    if spec.num_experts:
+        return "routed_experts"
+    for place, group in ((".mixer.", "attention"), (".ffn.", "dense_mlp"), ("embed.", "embed"), ("lm_head", "lm_head")):
+        if place in spec.path:
+            return group
+    return ""
 
 
 def place_weights(place: Place, cuts: Cuts) -> RankWeights:
@@ -167,10 +184,13 @@ def _held(place: Place, cuts: Cuts) -> int:
     return sum(row.on_rank(cuts) for row in place)
 
 
-def _rows(specs: Iterable[TensorSpec]) -> Place:
+def _rows(specs: Iterable[TensorSpec], tower_heads: int = 0) -> Place:
     totals: Counter[tuple[CutKind | None, int, int]] = Counter()
     for spec in specs:
         kind = CUT_KINDS.get(spec.group) if spec.shard_axis is not None or spec.num_experts else None
         units = spec.shard_units if spec.shard_axis is not None else 1
+        if spec.group in ("vision", "audio") and len(spec.shape) == 2:
+            # The profile cuts no tower; engines cut its projections like others, by heads and widths.
+            kind, units = "vision", tower_heads or max(spec.shape)
         totals[(kind, units if kind else 1, spec.num_experts)] += spec.nbytes
     return tuple(WeightRow(kind, units, experts, nbytes) for (kind, units, experts), nbytes in totals.items())

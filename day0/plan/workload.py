@@ -21,7 +21,8 @@ class Workload:
     `context` is what one request may hold, prompt and answer together; `concurrency` how many such requests run at
     once over all replicas. `prompt` and `decode` are the request that times are estimated for. `kv_dtype` "auto"
     keeps the model's own dtype. `mem_fraction`, `max_num_seqs` (requests a replica may run at once) and
-    `max_batched_tokens` (tokens of one step) None leave these settings to the engine's accounting.
+    `max_batched_tokens` (tokens of one step) None leave these settings to the engine's accounting. `speculate` loads the
+    model's own predictors of further tokens, which have weights and a cache like other layers.
     """
 
     context: int
@@ -32,6 +33,7 @@ class Workload:
     mem_fraction: float | None = None
     max_num_seqs: int | None = None
     max_batched_tokens: int | None = None
+    speculate: bool = False
 
     def __post_init__(self) -> None:
         for name in ("context", "concurrency", "prompt", "decode", "max_num_seqs", "max_batched_tokens"):
@@ -65,6 +67,7 @@ def make_workload(
     mem_fraction: float | None = None,
     max_num_seqs: int | None = None,
     max_batched_tokens: int | None = None,
+    speculate: bool = False,
 ) -> Workload:
     """Fill in what was not said: the model's whole context, as engines do, and a request of common size within it."""
     limit = profile.max_position
@@ -87,4 +90,5 @@ def make_workload(
         mem_fraction,
         max_num_seqs,
         max_batched_tokens,
+        speculate,
     )

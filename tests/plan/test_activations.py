@@ -8,12 +8,12 @@ from day0.plan.activations import (
     feed_forward_elements,
     forward_peak,
     logits_peak,
-    mixer_elements,
     snapshots,
     stored_attention_bytes,
 )
 from day0.plan.layout import Layout, LayoutRequest
 from day0.plan.memory import RankNeed
+from day0.plan.mixer_sizes import mixer_elements
 from day0.profile.profile import ArchitectureProfile
 
 Profiles = dict[str, ArchitectureProfile]
@@ -60,8 +60,8 @@ def test_every_mixer_has_a_formula(profiles: Profiles) -> None:
     for profile in profiles.values():
         for layer in profile.layers:
             kinds.add(layer.mixer.kind)
-            cut = mixer_elements(layer.mixer, profile.hidden_size, Layout(tp=4, attention_tp=4))
-            assert 0 < cut < mixer_elements(layer.mixer, profile.hidden_size, Layout())
+            cut = mixer_elements(layer.mixer, profile.hidden_size, 4)
+            assert 0 < cut < mixer_elements(layer.mixer, profile.hidden_size, 1)
     assert kinds == {"gqa", "mla", "kda"}
 
 

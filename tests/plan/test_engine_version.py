@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from day0.plan.engine_version import is_since, version_numbers
+from day0.plan.engine_version import Release, is_since, version_numbers
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,14 @@ def test_versions_compare_by_their_numbers(version: str, numbers: tuple[int, ...
     assert version_numbers(version) == numbers
 
 
+SINCE = Release((0, 21), "2026-05-15")
+
+
 def test_no_version_is_the_newest() -> None:
-    assert is_since(None, (9, 9)) and is_since("nightly", (9, 9))
-    assert is_since("0.21.0", (0, 21)) and not is_since("0.20.9", (0, 21))
+    assert is_since(None, SINCE) and is_since("nightly", SINCE)
+    assert is_since("0.21.0", SINCE) and not is_since("0.20.9", SINCE)
+
+
+def test_builds_named_by_their_date_are_compared_by_it() -> None:
+    assert is_since("nightly 2026-05-15", SINCE) and is_since("2026-05", SINCE) and is_since("2026-08 fork", SINCE)
+    assert not is_since("main 2026-05-14", SINCE) and not is_since("nightly 2025-11", SINCE)

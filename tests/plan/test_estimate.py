@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from day0.plan.cluster import parse_cluster
-from day0.plan.estimate import all_reduce, attention_flops, exchange, step_time
+from day0.plan.estimate import all_reduce, exchange, step_time
 from day0.plan.layout import LayoutRequest
 from day0.plan.memory import RankNeed
+from day0.plan.mixer_sizes import mixer_flops
 from day0.plan.plan import Plan, Planner
 from day0.profile.profile import ArchitectureProfile
 
@@ -84,5 +85,5 @@ def test_stages_add_up_for_one_request(planner: Any, profiles: Profiles) -> None
 
 def test_attention_grows_with_context_and_recurrence_does_not(kimi_k3: ArchitectureProfile) -> None:
     kda, mla = kimi_k3.layers[0].mixer, kimi_k3.layers[3].mixer
-    assert attention_flops(kda, 1000, 8) == attention_flops(kda, 100_000, 8)
-    assert attention_flops(mla, 100_000, 8) == 100 * attention_flops(mla, 1000, 8)
+    assert mixer_flops(kda, 1000, 8) == mixer_flops(kda, 100_000, 8)
+    assert mixer_flops(mla, 100_000, 8) == 100 * mixer_flops(mla, 1000, 8)

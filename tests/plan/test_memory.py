@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from day0.plan.layout import Layout
-from day0.plan.memory import Capacity, conversion_workspace, rank_cache
+from day0.plan.memory import Capacity, LayerCache, PlaneCache, RankCache, conversion_workspace, rank_cache
 from day0.profile.cache_sizes import cache_sizes
 from day0.profile.profile import ArchitectureProfile
 
@@ -59,12 +61,19 @@ def test_context_parallel_ranks_keep_every_other_token(kimi_k3: ArchitectureProf
 
 
 def test_a_window_stops_growing() -> None:
-    from day0.plan.memory import LayerCache, RankCache
-
-    cache = RankCache((LayerCache(10, 0, window=100), LayerCache(10, 7)))
+    cache = RankCache((LayerCache((PlaneCache(10, window=100),)), LayerCache((PlaneCache(10),), 7)))
     assert cache.sequence_bytes(50) == 50 * 10 + 50 * 10 + 7
     assert cache.sequence_bytes(5000) == 100 * 10 + 5000 * 10 + 7
     assert (cache.token_bytes, cache.state_bytes) == (10, 7)
+
+
+def test_planes_of_one_layer_keep_their_own_windows_and_strides() -> None:
+    """A window, every fourth token as one entry, and its index: 100 tokens are 40 + 25 + 25 entries."""
+    layer = LayerCache((PlaneCache(8, window=40), PlaneCache(8, stride=4), PlaneCache(2, stride=4, index=True)))
+    assert layer.token_bytes == Fraction(10, 4)
+    assert layer.bytes_at(100) == 40 * 8 + 25 * 8 + 25 * 2
+    assert layer.bytes_at(101) == 40 * 8 + 26 * 8 + 26 * 2, "an unfinished entry takes its whole room"
+    assert RankCache((layer,) * 3).token_bytes == 8, "7.5, rounded up once"
 
 
 def test_the_workspace_holds_whole_experts_unpacked(kimi_k3: ArchitectureProfile, profiles: Profiles) -> None:
