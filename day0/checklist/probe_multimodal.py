@@ -57,7 +57,7 @@ def _sight(context: CheckContext) -> _Sight | NotChecked:
     if FILE_NAME not in context.files.extras:
         return NotChecked("skip", f"without {FILE_NAME} nothing says how images become patches")
     engine = engine_of(context)
-    if not isinstance(engine.vision, VisionModel):
+    if not isinstance(engine.vision, VisionModel) or not isinstance(spec, VisionSpec):
         return NotChecked("skip", "the runtime has no tower for this model")
     return _Sight(engine, engine.vision, spec, image_preprocessing(context.files, spec))
 

@@ -96,6 +96,7 @@ def inspect_document(
         cache=document.cache_facts(profile),
         context=document.context_facts(profile),
         vision=document.vision_facts(profile),
+        audio=document.audio_facts(profile),
         mtp=document.mtp_facts(profile, params),
         device=coverage.device,
         operators=document.operator_facts(coverage),

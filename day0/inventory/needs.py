@@ -13,6 +13,7 @@ from day0.inventory.mixers import MIXER_RULES
 from day0.inventory.norms import LAYER_NORMS, layer_norm, norm
 from day0.inventory.packing import packed_weights
 from day0.inventory.residuals import hyper_connection_join, hyper_connection_read, hyper_connection_write
+from day0.inventory.towers import tower
 from day0.inventory.use import DTYPE_WORDS, Fact, Facts, Use, use
 from day0.inventory.vision import vision
 from day0.inventory.watch import Watch
@@ -21,10 +22,13 @@ from day0.operators import OPERATORS, Phase
 from day0.profile.profile import (
     ArchitectureProfile,
     AttentionResidual,
+    AudioTower,
     HyperConnections,
     LayerSpec,
     NoFeedForward,
     NoMixer,
+    VisionSpec,
+    VisionTower,
 )
 
 
@@ -149,9 +153,9 @@ def _need(operator: str, facts: Facts, places: _Places, dtype: str) -> OperatorN
 
 
 def _phases(used: Use) -> set[Phase]:
-    """Images are only ever part of a prompt, whatever else their operators serve."""
+    """Images and sounds are only ever part of a prompt, whatever else their operators serve."""
     phases = set(OPERATORS[used.operator].phases)
-    return phases & {"prefill"} if used.place.startswith("vision.") else phases
+    return phases & {"prefill"} if used.place.startswith(("vision.", "audio.")) else phases
 
 
 def _all_uses(profile: ArchitectureProfile, watch: Watch) -> Iterator[tuple[int | None, Use]]:
@@ -160,9 +164,8 @@ def _all_uses(profile: ArchitectureProfile, watch: Watch) -> Iterator[tuple[int 
     seen: ArchitectureProfile = watch.see("profile", profile)
     for used in embeddings(seen):
         yield None, used
-    if seen.vision is not None:
-        for used in vision(seen.vision):
-            yield None, used
+    for used in _tower_uses(profile, watch):
+        yield None, used
     for layer in seen.layers:
         for used in packed_weights(profile, layer):
             yield layer.index, used
@@ -177,6 +180,17 @@ def _all_uses(profile: ArchitectureProfile, watch: Watch) -> Iterator[tuple[int 
         yield None, used
     for used in logits(seen):
         yield None, used
+
+
+def _tower_uses(profile: ArchitectureProfile, watch: Watch) -> Iterator[Use]:
+    """Those of the encoders. A tower of parts has a rule for every part, and its other fields only describe it."""
+    watch.note("profile", "vision")
+    watch.note("profile", "audio")
+    if isinstance(profile.vision, VisionSpec):
+        yield from vision(watch.see("profile.vision", profile.vision))
+    for spec in (profile.vision, profile.audio):
+        if isinstance(spec, VisionTower | AudioTower):
+            yield from tower(spec, profile)
 
 
 def _layer_uses(profile: ArchitectureProfile, layer: LayerSpec, watch: Watch) -> Iterator[Use]:

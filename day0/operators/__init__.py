@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from day0.operators.audio import AUDIO
 from day0.operators.contract import (
     ATTRIBUTES,
     AXES,
@@ -70,6 +71,7 @@ OPERATORS: Mapping[str, Operator] = {
         *CONVOLVED,
         *EXPERTS,
         *VISION,
+        *AUDIO,
     )
 }
 """The vocabulary by name."""

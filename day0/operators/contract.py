@@ -19,7 +19,12 @@ AXES: Mapping[str, str] = {
     "single": "one number",
     "position_axes": "axes of a token's position: time, height, width",
     "patches": "image patches, all items one after another",
-    "merged": "vectors left after neighbouring patches are joined",
+    "merged": "vectors left after neighbouring patches or frames are joined",
+    "frames": "frames of sound, all items one after another",
+    "distances": "distances between frames that see one another",
+    "places": "places that have a learnt position",
+    "aspect_ratios": "arrangements of an image's tiles, and none",
+    "tile_values": "numbers that all tiles of an arrangement have",
     "vocab": "vocabulary entries",
     "width": "channels of the tensor at hand",
     "in_features": "channels read",
@@ -74,6 +79,7 @@ AXES: Mapping[str, str] = {
 ATTRIBUTES: Mapping[str, str] = {
     "activation": "the nonlinearity inside",
     "alpha": "steepness of the gate",
+    "apart": "whether each axis has its own half of a head",
     "approximate": "form of GELU: erf (exact) or tanh",
     "beta": "bound of the gate branch",
     "bias": "whether a bias is added",
@@ -82,12 +88,14 @@ ATTRIBUTES: Mapping[str, str] = {
     "block_rows": "rows under one scale",
     "block_size": "layers between two snapshots of the residual stream",
     "branch": "factor on what the branch gives",
+    "chunk": "frames that are looked at together",
     "chunked": "whether the window starts anew at each of its multiples instead of sliding",
     "correction_bias": "whether a bias takes part in the choice of experts, not in their weights",
     "eps": "added under the root",
     "factor": "what x is multiplied by",
     "floor": "positions in one step of the temperature",
     "form": "head: each head by one weight; all: the heads together; per_head: a weight each; unit: no weight",
+    "future": "frames after a chunk that it sees",
     "gate_first": "whether the gate is applied before the norm",
     "group_size": "values under one scale",
     "growth": "what a step of the temperature adds",
@@ -105,8 +113,11 @@ ATTRIBUTES: Mapping[str, str] = {
     "num_groups": "groups the experts are divided into",
     "offset": "added to the position",
     "overlap": "whether an entry also takes in the tokens before its own",
+    "past": "frames before a chunk that it sees",
+    "pooled": "patches averaged into one vector",
     "ratio": "tokens per compressed entry",
     "renormalize": "whether the chosen weights are made to add up to 1",
+    "resampling": "how a grid is brought to another size: bilinear or bicubic",
     "scale": "factor on the products of queries and keys",
     "scaling": "rule that stretches the frequencies: none, linear, dynamic, llama3, yarn, longrope, proportional",
     "scaling_factor": "factor on the routing weights",
@@ -115,6 +126,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "sinks": "whether a learnt logit per head joins the softmax's denominator",
     "skip": "factor on what the residual stream had",
     "softcap": "bound of what passes through tanh",
+    "step": "frames from one output to the next",
     "step_max": "upper bound of the step size, none for no bound",
     "step_min": "lower bound of the step size",
     "strength": "largest write strength of the delta rule: 1, or 2 where negative eigenvalues are allowed",
@@ -123,11 +135,14 @@ ATTRIBUTES: Mapping[str, str] = {
     "topk_groups": "groups that may be chosen from",
     "weight_format": "how the weights are stored: the name of a dtype or of a packing",
     "window": "last tokens that can be seen, none for all",
+    "window_side": "patches a side of the squares that see one another, none for all of an item",
     "write_scale": "factor on the writing weights",
 }
 """Every scalar parameter of an operator and its meaning."""
 
-VARIABLE_AXES = frozenset(("tokens", "wanted", "slots", "states", "candidates", "entries", "patches", "merged"))
+VARIABLE_AXES = frozenset(
+    ("tokens", "wanted", "slots", "states", "candidates", "entries", "patches", "merged", "frames")
+)
 """Axes whose size the step decides; all others are facts of the model."""
 
 

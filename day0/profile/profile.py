@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from day0.errors import Finding
+from day0.profile.audio import AudioTower
 from day0.profile.cache_parts import CachePlane, StateShape
 from day0.profile.ends import ModelEnds, NormKind, PerLayerInputs
 from day0.profile.feed_forward import (
@@ -48,6 +49,7 @@ from day0.profile.residuals import (
     WeighedResidual,
 )
 from day0.profile.vision import VisionSpec
+from day0.profile.vision_tower import VisionTower
 
 __all__ = [
     "Activation",
@@ -55,6 +57,7 @@ __all__ = [
     "AffineResidual",
     "ArchitectureProfile",
     "AttentionResidual",
+    "AudioTower",
     "BranchConvolution",
     "CachePlane",
     "CompressedSparseAttention",
@@ -95,6 +98,7 @@ __all__ = [
     "SparseMixer",
     "StateShape",
     "VisionSpec",
+    "VisionTower",
     "WeighedResidual",
 ]
 
@@ -153,8 +157,8 @@ class ArchitectureProfile:
     """What a model is, in our words. Sizes are element counts; `dtype` is the checkpoint's main dtype ("BF16").
 
     `family` is None where no table of `families/` explains the model; `native` says that the reference runtime has
-    every part of it. `unused_config_keys` were read by nobody,
-    `defaulted_config_keys` were wanted and absent; both are dotted paths.
+    every part of it. `vision` is a `VisionSpec` where the runtime has the tower, a `VisionTower` where it has not.
+    `unused_config_keys` were read by nobody, `defaulted_config_keys` were wanted and absent; both are dotted paths.
     """
 
     family: str | None
@@ -173,7 +177,8 @@ class ArchitectureProfile:
     norm_kind: NormKind = "rms"
     native: bool = False
     quantization: QuantizationSpec | None = None
-    vision: VisionSpec | None = None
+    vision: VisionSpec | VisionTower | None = None
+    audio: AudioTower | None = None
     mtp: MultiTokenPrediction | None = None
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()

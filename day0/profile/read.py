@@ -14,6 +14,7 @@ from day0.profile.inert_keys import INERT_KEYS
 from day0.profile.profile import ArchitectureProfile, LayerSpec, NoFeedForward, NoMixer, PlainResidual, Residual
 from day0.profile.read_packing import settle_packing
 from day0.profile.read_quant import read_quantization
+from day0.profile.read_towers import read_towers
 from day0.source.model_files import ModelFiles
 
 _DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64"}
@@ -53,7 +54,7 @@ def _read_family(
     length_key = next((key for key in family.max_position_keys if text.has(key)), family.max_position_keys[0])
     layers = tuple(_read_layer(family, text, index, residual) for index in range(family.count_layers(text)))
     quantization = read_quantization(top, text, family, files.extras)
-    vision = family.read_vision(top)
+    towers = read_towers(family, top, text.integer("hidden_size"))
     return ArchitectureProfile(
         family=family.name,
         model_type=model_type,
@@ -70,14 +71,15 @@ def _read_family(
         ends=family.read_ends(text),
         norm_kind=family.norm_kind,
         mtp=family.read_mtp(text),
-        native=family.native,
+        native=family.native and towers.native,
         quantization=quantization.spec,
-        vision=vision,
+        vision=towers.vision,
+        audio=towers.audio,
         bos_token_id=_token_id(top, text, "bos_token_id"),
         eos_token_ids=_eos_ids(top, text, files.extras),
         unused_config_keys=top.unused(),
         defaulted_config_keys=top.defaulted,
-        findings=quantization.findings,
+        findings=(*quantization.findings, *towers.findings),
     )
 
 

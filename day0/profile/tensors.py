@@ -18,10 +18,11 @@ from day0.profile.families.table import FAMILIES
 from day0.profile.layer_tensors import layer_drafts
 from day0.profile.mtp_tensors import mtp_drafts
 from day0.profile.packing import as_packed, one_by_one
-from day0.profile.profile import ArchitectureProfile, LayerSpec
+from day0.profile.profile import ArchitectureProfile, LayerSpec, VisionSpec
 from day0.profile.quantization import WeightFormat
 from day0.profile.storage import as_stored
 from day0.profile.tensor_spec import TensorSpec
+from day0.profile.tower_tensors import tower_tensors
 from day0.profile.vision_tensors import vision_tensors
 from day0.source.model_files import ModelFiles, TensorHeader
 
@@ -51,12 +52,21 @@ def plain_tensors(profile: ArchitectureProfile) -> Iterator[tuple[TensorSpec, bo
     if profile.family is None:
         raise CannotSay(f"no family table explains model_type {profile.model_type!r}: its tensors are unknown")
     family = FAMILIES[profile.family]
-    for spec in vision_tensors(profile.vision, profile.dtype) if profile.vision else ():
+    for spec in _tower_tensors(family, profile):
         yield spec, False
     for draft, layer in decoder_drafts(profile, family.storage):
         yield _named(family.names, profile, draft, layer), False
     for spec in _mtp_tensors(family, profile):
         yield spec, True
+
+
+def _tower_tensors(family: Family, profile: ArchitectureProfile) -> Iterator[TensorSpec]:
+    if isinstance(profile.vision, VisionSpec):
+        yield from vision_tensors(profile.vision, profile.dtype)
+    elif profile.vision is not None:
+        yield from tower_tensors(profile.vision.stages, "vision", profile.dtype, family.names)
+    if profile.audio is not None:
+        yield from tower_tensors(profile.audio.stages, "audio", profile.dtype, family.names)
 
 
 def packed_matrices(profile: ArchitectureProfile, layer: LayerSpec | None) -> Iterator[tuple[TensorSpec, WeightFormat]]:

@@ -13,7 +13,7 @@ from day0.inventory import Fact, Inventory
 from day0.operators import Phase
 from day0.profile.cache_sizes import CacheSizes, cache_sizes
 from day0.profile.parameters import ParameterCounts, count_parameters, stored_formats, weight_formats
-from day0.profile.profile import ArchitectureProfile, RoutedExperts
+from day0.profile.profile import ArchitectureProfile, AudioTower, RoutedExperts, VisionSpec, VisionTower
 from day0.profile.tensors import TensorComparison, expected_tensors
 from day0.report.inspect_diff import ProfileDiff
 from day0.source.model_files import ModelFiles
@@ -101,6 +101,7 @@ class InspectDocument:
     cache: CacheSizes | None
     context: ContextFacts
     vision: dict[str, Any] | None
+    audio: dict[str, Any] | None
     mtp: dict[str, Any] | None
     device: str
     operators: tuple[OperatorFacts, ...]
@@ -197,7 +198,21 @@ def context_facts(profile: ArchitectureProfile) -> ContextFacts:
 
 
 def vision_facts(profile: ArchitectureProfile) -> dict[str, Any] | None:
-    return asdict(profile.vision) if profile.vision is not None else None
+    """The tower's sizes; what parts a tower is made of shows in the operators."""
+    return _tower_facts(profile.vision)
+
+
+def audio_facts(profile: ArchitectureProfile) -> dict[str, Any] | None:
+    return _tower_facts(profile.audio)
+
+
+def _tower_facts(spec: VisionSpec | VisionTower | AudioTower | None) -> dict[str, Any] | None:
+    if spec is None:
+        return None
+    facts = {name: value for name, value in asdict(spec).items() if name not in ("stages", "placeholders")}
+    if isinstance(spec, VisionTower):
+        facts["placeholders"] = dict(spec.placeholders)
+    return {**facts, "native": isinstance(spec, VisionSpec)}
 
 
 def mtp_facts(profile: ArchitectureProfile, params: ParameterCounts | None) -> dict[str, Any] | None:

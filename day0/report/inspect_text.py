@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -115,8 +116,19 @@ def _fact_rows(report: InspectDocument) -> Iterator[tuple[str, str]]:
         yield (
             "vision",
             f"{vision['num_layers']} layers of {vision['hidden_size']}, patch {vision['patch_size']}, "
-            f"{vision['merge'][0]} x {vision['merge'][1]} patches a token",
+            f"{vision['merge'][0]} x {vision['merge'][1]} patches a token{_engine_text(vision)}",
         )
+    if report.audio is not None:
+        audio = report.audio
+        yield (
+            "audio",
+            f"{audio['num_layers']} layers of {audio['hidden_size']}, {audio['frames_per_token']:,} frames of "
+            f"{audio['features']} a token{_engine_text(audio)}",
+        )
+
+
+def _engine_text(tower: Mapping[str, Any]) -> str:
+    return "" if tower["native"] else "; not in the reference runtime"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

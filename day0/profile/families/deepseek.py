@@ -7,6 +7,7 @@ from functools import partial
 
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.family import Family
+from day0.profile.families.kimi_k25_vision import KIMI_K25_TOWER_NAMES, read_kimi_k25_tower
 from day0.profile.families.latent_names import LATENT_NAMES, PREDICTOR_COPIES, with_predictors
 from day0.profile.profile import LatentAttention
 from day0.profile.read_latent import LatentDefaults, read_latent
@@ -85,7 +86,11 @@ KIMI_K25 = replace(
     model_types=("kimi_k25",),
     architectures=("KimiK25ForConditionalGeneration",),
     text_section="text_config",
-    names={ours: _in_language_model(theirs) for ours, theirs in DEEPSEEK_V3.names.items()},
+    read_vision=read_kimi_k25_tower,
+    names={
+        **{ours: _in_language_model(theirs) for ours, theirs in DEEPSEEK_V3.names.items()},
+        **KIMI_K25_TOWER_NAMES,
+    },
     unread=tuple(_in_language_model(name) for name in PREDICTOR_COPIES),
     # The top level repeats what its text section says, and names the placeholders of the prompt renderer.
     inert=(
@@ -93,6 +98,8 @@ KIMI_K25 = replace(
         "model_type",
         "architectures",
         "rope_theta",
+        "vision_start_token_id",
+        "vision_end_token_id",
         "use_unified_vision_chunk",
         "video_placeholder",
     ),

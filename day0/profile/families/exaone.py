@@ -8,6 +8,7 @@ from day0.errors import InputError
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import LLAMA_NAMES, POST_NORMS, QWEN_MOE_NAMES, inside, predictor_names
 from day0.profile.families.family import Family
+from day0.profile.families.qwen_vision import read_exaone_tower, windowed_tower_names
 from day0.profile.profile import MultiTokenPrediction
 from day0.profile.read_experts import ExpertLine, read_expert_line, routed_after, routed_by_words
 from day0.profile.read_feed_forward import read_dense
@@ -74,13 +75,12 @@ EXAONE4_5 = Family(
     read_mtp=_predictors,
     norms=_NORMS,
     norm_eps_default=1e-5,
-    names={**inside(_NAMES, "model.language_model."), **_PREDICTORS},
+    read_vision=read_exaone_tower,
+    names={**inside(_NAMES, "model.language_model."), **_PREDICTORS, **windowed_tower_names("model.visual")},
     # `layer_types` comes before the pattern; marks of images and the vocabulary's size are repeated for the prompt's
     # renderer; the training of the predictor leaves its settings behind.
     inert=(
         "sliding_window_pattern",
-        "image_token_id",
-        "video_token_id",
         "vision_token_id",
         "vision_start_token_id",
         "vision_end_token_id",

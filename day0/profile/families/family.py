@@ -8,6 +8,7 @@ from typing import Any
 
 from day0.profile.config_reader import ConfigReader
 from day0.profile.profile import (
+    AudioTower,
     FeedForward,
     LayerSpec,
     Mixer,
@@ -17,6 +18,7 @@ from day0.profile.profile import (
     PlainResidual,
     Residual,
     VisionSpec,
+    VisionTower,
 )
 from day0.profile.storage import Storage
 
@@ -26,7 +28,12 @@ def plain_residual(reader: ConfigReader) -> Residual:
     return PlainResidual()
 
 
-def no_vision(top: ConfigReader) -> VisionSpec | None:
+def no_vision(top: ConfigReader) -> VisionSpec | VisionTower | None:
+    del top
+    return None
+
+
+def no_audio(top: ConfigReader) -> AudioTower | None:
     del top
     return None
 
@@ -92,7 +99,8 @@ class Family:
     flat_text: bool = False
     read_residual: Callable[[ConfigReader], Residual] = plain_residual
     read_ends: Callable[[ConfigReader], ModelEnds] = plain_ends
-    read_vision: Callable[[ConfigReader], VisionSpec | None] = no_vision
+    read_vision: Callable[[ConfigReader], VisionSpec | VisionTower | None] = no_vision
+    read_audio: Callable[[ConfigReader], AudioTower | None] = no_audio
     read_mtp: Callable[[ConfigReader], MultiTokenPrediction | None] = no_mtp
     unread: tuple[str, ...] = ()
     quantized: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from day0.errors import InputError
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import LLAMA_NAMES, SANDWICH_NORMS
 from day0.profile.families.family import Family
+from day0.profile.families.siglip_vision import GEMMA3_FLAT_TOWER_NAMES, GEMMA3_TOWER_NAMES, read_gemma3_tower
 from day0.profile.profile import GroupedQueryAttention, ModelEnds
 from day0.profile.read_feed_forward import read_dense
 from day0.profile.read_gqa_variants import GqaLine, by_period, read_gqa_line
@@ -25,11 +26,8 @@ _NORMS = ("mixer_norm", "mixer_post_norm", "ffn_norm", "ffn_post_norm")
 _NAMES = {**LLAMA_NAMES, **SANDWICH_NORMS}
 
 MARKS = (
-    "image_token_index",
     "boi_token_index",
     "eoi_token_index",
-    "mm_tokens_per_image",
-    "image_token_id",
     "boi_token_id",
     "eoi_token_id",
 )
@@ -125,8 +123,19 @@ GEMMA3 = replace(
     model_types=("gemma3",),
     architectures=("Gemma3ForConditionalGeneration",),
     text_section="text_config",
-    names={ours: f"language_model.{theirs}" for ours, theirs in _NAMES.items()},
+    read_vision=read_gemma3_tower,
+    names={**{ours: f"language_model.{theirs}" for ours, theirs in _NAMES.items()}, **GEMMA3_TOWER_NAMES},
+    variants=("gemma3_flat_tower",),
     inert=(*GEMMA3_TEXT.inert, *MARKS),
 )
 
-GEMMAS = (GEMMA, GEMMA2, GEMMA3_TEXT, GEMMA3)
+GEMMA3_FLAT = replace(
+    GEMMA3,
+    name="gemma3_flat_tower",
+    model_types=(),
+    architectures=(),
+    names={**GEMMA3.names, **GEMMA3_FLAT_TOWER_NAMES},
+    variants=(),
+)
+
+GEMMAS = (GEMMA, GEMMA2, GEMMA3_TEXT, GEMMA3, GEMMA3_FLAT)

@@ -9,6 +9,7 @@ from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import LLAMA_NAMES, MLP_LEAVES, SANDWICH_NORMS, inside, layer_names, under
 from day0.profile.families.family import Family
 from day0.profile.families.gemma import MARKS
+from day0.profile.families.gemma_towers import GEMMA4_TOWER_NAMES, read_gemma4_audio, read_gemma4_tower
 from day0.profile.profile import (
     DenseFeedForward,
     FeedForward,
@@ -206,10 +207,13 @@ GEMMA4 = replace(
     model_types=("gemma4",),
     architectures=("Gemma4ForConditionalGeneration",),
     text_section="text_config",
-    names=inside(_NAMES, "model.language_model."),
+    read_vision=read_gemma4_tower,
+    read_audio=read_gemma4_audio,
+    names={**inside(_NAMES, "model.language_model."), **GEMMA4_TOWER_NAMES},
     inert=(
         *GEMMA4_TEXT.inert,
         *MARKS,
+        "image_token_id",
         "audio_token_id",
         "video_token_id",
         "boa_token_id",

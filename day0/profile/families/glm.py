@@ -8,6 +8,7 @@ from functools import partial
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import LLAMA_NAMES, QWEN_MOE_NAMES, inside, layer_names, predictor_names
 from day0.profile.families.family import Family
+from day0.profile.families.glm_vision import glm_tower_names, read_glm4v_tower
 from day0.profile.profile import GroupedQueryAttention, MultiTokenPrediction
 from day0.profile.read_experts import ExpertLine, read_expert_line, routed_after
 from day0.profile.read_feed_forward import read_dense
@@ -110,13 +111,12 @@ GLM4V_MOE = Family(
     read_mixer=partial(read_gqa_line, line=_GLM4V_MOE),
     read_feed_forward=_glm4_moe_experts,
     norm_eps_default=1e-5,
-    names=inside(_MOE_NAMES, "model.language_model."),
+    read_vision=read_glm4v_tower,
+    names={**inside(_MOE_NAMES, "model.language_model."), **glm_tower_names("model.visual")},
     # Marks of images in the prompt: the prompt's renderer needs them, the decoder does not. No norm on queries and keys
     # and no predictor here, whatever the config says.
     inert=(
         *_FIXED,
-        "image_token_id",
-        "video_token_id",
         "image_start_token_id",
         "image_end_token_id",
         "video_start_token_id",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.family import Family
+from day0.profile.families.siglip_vision import LFM2_FLAT_TOWER_NAMES, LFM2_TOWER_NAMES, read_lfm2_tower
 from day0.profile.profile import Mixer
 from day0.profile.read_hybrid_experts import read_lfm2_dense, read_lfm2_experts
 from day0.profile.read_layer_kinds import read_layer_kind
@@ -69,7 +70,7 @@ _REPEATED = (
 )
 # A tied model's words for the tie; where the prompt renderer puts images, and how the processor cuts them.
 _IMAGES = (
-    *("image_token_id", "use_image_special_tokens", "use_thumbnail", "do_image_splitting", "tile_size"),
+    *("use_image_special_tokens", "use_thumbnail", "do_image_splitting", "tile_size"),
     *("min_tiles", "max_tiles", "min_image_tokens", "max_image_tokens", "max_pixels_tolerance", "encoder_patch_size"),
     *("model_type", "max_num_patches", "architectures"),
 )
@@ -102,8 +103,19 @@ LFM2_VL = replace(
     model_types=("lfm2_vl", "lfm2-vl"),
     architectures=("Lfm2VlForConditionalGeneration",),
     text_section="text_config",
-    names=_names("model.language_model"),
+    read_vision=read_lfm2_tower,
+    names={**_names("model.language_model"), **LFM2_TOWER_NAMES},
+    variants=("lfm2_vl_flat_tower",),
     inert=_REPEATED + _IMAGES,
 )
 
-LFM2S = (LFM2, LFM2_MOE, LFM2_VL)
+LFM2_VL_FLAT = replace(
+    LFM2_VL,
+    name="lfm2_vl_flat_tower",
+    model_types=(),
+    architectures=(),
+    names={**LFM2_VL.names, **LFM2_FLAT_TOWER_NAMES},
+    variants=(),
+)
+
+LFM2S = (LFM2, LFM2_MOE, LFM2_VL, LFM2_VL_FLAT)

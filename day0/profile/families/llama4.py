@@ -7,6 +7,7 @@ from dataclasses import replace
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import LLAMA_NAMES, MLP_LEAVES, layer_names, under
 from day0.profile.families.family import Family
+from day0.profile.families.llama_vision import LLAMA4_TOWER_NAMES, read_llama4_tower
 from day0.profile.profile import (
     DenseFeedForward,
     FeedForward,
@@ -118,10 +119,11 @@ LLAMA4 = Family(
     read_mixer=_attention,
     read_feed_forward=_feed_forward,
     norm_eps_default=1e-5,
-    names={ours: f"language_model.{theirs}" for ours, theirs in _NAMES.items()},
+    read_vision=read_llama4_tower,
+    names={**{ours: f"language_model.{theirs}" for ours, theirs in _NAMES.items()}, **LLAMA4_TOWER_NAMES},
     storage=_STORAGE,
     # Marks of images in the prompt: the prompt's renderer needs them, the decoder does not.
-    inert=("image_token_index", "boi_token_index", "eoi_token_index"),
+    inert=("boi_token_index", "eoi_token_index"),
 )
 
 LLAMA4S = (LLAMA4, LLAMA4_TEXT)

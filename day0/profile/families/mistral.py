@@ -8,6 +8,7 @@ from functools import partial
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import LLAMA_NAMES, inside
 from day0.profile.families.family import Family
+from day0.profile.families.pixtral_vision import PIXTRAL_TOWER_NAMES, read_pixtral_tower
 from day0.profile.profile import GroupedQueryAttention, QueryTemperature
 from day0.profile.read_feed_forward import read_dense
 from day0.profile.read_gqa_variants import GqaLine, read_gqa_line, window_everywhere, window_where_set
@@ -61,9 +62,12 @@ MISTRAL3 = Family(
     text_section="text_config",
     read_mixer=_mistral3_attention,
     read_feed_forward=read_dense,
-    names=inside(LLAMA_NAMES, "language_model.model.") | {"lm_head.weight": "language_model.lm_head.weight"},
-    # Marks of images in the prompt: the prompt's renderer needs them, the decoder does not.
-    inert=("image_token_index", "image_token_id"),
+    read_vision=read_pixtral_tower,
+    names={
+        **inside(LLAMA_NAMES, "language_model.model."),
+        "lm_head.weight": "language_model.lm_head.weight",
+        **PIXTRAL_TOWER_NAMES,
+    },
 )
 
 MISTRALS = (MISTRAL, MINISTRAL3, MISTRAL3)

@@ -8,7 +8,9 @@ from functools import partial
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import inside, layer_names
 from day0.profile.families.deepseek import DERIVED, TRAINED_WITH
+from day0.profile.families.dots_towers import DOTS_TOWER_NAMES, read_dots_audio, read_dots_tower
 from day0.profile.families.family import Family
+from day0.profile.families.glm_vision import glm_tower_names, read_glm5_tower
 from day0.profile.families.latent_names import LATENT_NAMES, PREDICTOR_COPIES, with_predictors
 from day0.profile.profile import KimiDeltaAttention, Mixer, OutputGate
 from day0.profile.read_hyper_connections import read_manifold_connections
@@ -108,7 +110,9 @@ DOTS3_NOTE = Family(
     read_mixer=_dots_mixer,
     read_feed_forward=lambda reader, index: read_shared_experts(reader, index, defaults=_dots_experts(reader)),
     norm_eps_default=1e-5,
-    names=with_predictors(LATENT_NAMES),
+    read_vision=read_dots_tower,
+    read_audio=read_dots_audio,
+    names={**with_predictors(LATENT_NAMES), **DOTS_TOWER_NAMES},
     unread=PREDICTOR_COPIES,
     # No MLP has biases. The top level repeats what the text section says.
     inert=(*DERIVED, *TRAINED_WITH, "mlp_bias", "model_type", "architectures"),
@@ -189,10 +193,14 @@ GLM5_NEXT = Family(
         like_last=False,
     ),
     norm_eps_default=1e-5,
-    names=inside(with_predictors(_NEXT_NAMES), "model.language_model."),
+    read_vision=read_glm5_tower,
+    names={**inside(with_predictors(_NEXT_NAMES), "model.language_model."), **glm_tower_names("model.visual")},
     unread=tuple(name.replace("model.", "model.language_model.", 1) for name in PREDICTOR_COPIES),
-    # The top level repeats what the text section says.
-    inert=(*DERIVED, *TRAINED_WITH, "model_type", "architectures"),
+    # The top level repeats what the text section says, and marks where images begin and end for the prompt's renderer.
+    inert=(
+        *(*DERIVED, *TRAINED_WITH, "model_type", "architectures"),
+        *("image_start_token_id", "image_end_token_id", "video_start_token_id", "video_end_token_id"),
+    ),
 )
 
 MIXED_LATENT_DECODERS = (DOTS3_NOTE, GLM5_NEXT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import LLAMA_NAMES, layer_names
 from day0.profile.families.family import Family
+from day0.profile.families.llama_vision import MLLAMA_TOWER_NAMES, read_mllama_tower
 from day0.profile.profile import CrossAttention, Mixer, ModelEnds
 from day0.profile.read_feed_forward import read_dense
 from day0.profile.read_gqa_variants import GqaLine, read_gqa_line
@@ -45,7 +46,8 @@ MLLAMA = Family(
     read_feed_forward=read_dense,
     read_ends=_ends,
     norm_eps_default=1e-5,
-    names={ours: f"language_model.{theirs}" for ours, theirs in _NAMES.items()},
-    # Marks of images in the prompt; dropout, off at inference.
-    inert=("image_token_index", "dropout"),
+    read_vision=read_mllama_tower,
+    names={**{ours: f"language_model.{theirs}" for ours, theirs in _NAMES.items()}, **MLLAMA_TOWER_NAMES},
+    # Off at inference.
+    inert=("dropout",),
 )

@@ -16,6 +16,12 @@ from day0.profile.families.decoder_names import (
     layer_names,
 )
 from day0.profile.families.family import Family
+from day0.profile.families.muse_towers import (
+    MUSE_AUDIO_NAMES,
+    MUSE_TOWER_NAMES,
+    read_muse_audio,
+    read_muse_tower,
+)
 from day0.profile.profile import (
     FeedForward,
     GatedResidual,
@@ -115,16 +121,6 @@ _NAMES = {
     **SANDWICH_NORMS,
     "layers.{l}.mixer.g_proj.weight": "model.layers.{l}.self_attn.gate_proj.weight",
 }
-_PROJECTOR = (
-    "out_hidden_size",
-    "projector_hidden_size",
-    "projector_hidden_act",
-    "image_token_id",
-    "video_token_id",
-    "audio_token_id",
-)
-"""Marks of images and sounds in the prompt, and sizes of what projects them; the decoder does not need them."""
-
 MUSE_GLIMMER = Family(
     name="muse_glimmer",
     model_types=("muse_glimmer",),
@@ -137,8 +133,8 @@ MUSE_GLIMMER = Family(
     norm_kind="rms_plus_one",
     finish_layer=_layer,
     norm_eps_default=1e-5,
-    names=inside(_NAMES, "model.language_model."),
-    inert=_PROJECTOR,
+    read_vision=read_muse_tower,
+    names={**inside(_NAMES, "model.language_model."), **MUSE_TOWER_NAMES},
 )
 
 MUSE_SPARK = Family(
@@ -154,26 +150,31 @@ MUSE_SPARK = Family(
     norm_kind="rms_plus_one",
     finish_layer=_spark_layer,
     norm_eps_default=1e-5,
-    names=inside(
-        {
-            **_NAMES,
-            **QWEN_MOE_NAMES,
-            **STACKED_NAMES,
-            **layer_names(
-                {
-                    "mixer_res.gate": "post_attention_residual_gate.gate",
-                    "ffn_res.gate": "post_feedforward_residual_gate.gate",
-                    "ffn.latent_down.weight": "mlp.pre_expert_proj.weight",
-                    "ffn.latent_input_norm.weight": "mlp.pre_expert_norm.weight",
-                    "ffn.latent_up.weight": "mlp.post_expert_proj.weight",
-                    "ffn.experts.norm.weight": "mlp.experts.post_expert_norm.weight",
-                }
-            ),
-        },
-        "model.language_model.",
-    ),
+    read_vision=read_muse_tower,
+    read_audio=read_muse_audio,
+    names={
+        **inside(
+            {
+                **_NAMES,
+                **QWEN_MOE_NAMES,
+                **STACKED_NAMES,
+                **layer_names(
+                    {
+                        "mixer_res.gate": "post_attention_residual_gate.gate",
+                        "ffn_res.gate": "post_feedforward_residual_gate.gate",
+                        "ffn.latent_down.weight": "mlp.pre_expert_proj.weight",
+                        "ffn.latent_input_norm.weight": "mlp.pre_expert_norm.weight",
+                        "ffn.latent_up.weight": "mlp.post_expert_proj.weight",
+                        "ffn.experts.norm.weight": "mlp.experts.post_expert_norm.weight",
+                    }
+                ),
+            },
+            "model.language_model.",
+        ),
+        **MUSE_TOWER_NAMES,
+        **MUSE_AUDIO_NAMES,
+    },
     storage=Storage(joined={"ffn.experts.gate_up": ("ffn.experts.gate", "ffn.experts.up")}, stacked_experts=True),
-    inert=_PROJECTOR,
 )
 
 MUSES = (MUSE_GLIMMER, MUSE_SPARK)

@@ -18,6 +18,14 @@ from day0.profile.families.decoder_names import (
     under,
 )
 from day0.profile.families.family import Family
+from day0.profile.families.qwen_vision import (
+    qwen3_tower_names,
+    read_qwen2_tower,
+    read_qwen3_tower,
+    read_windowed_tower,
+    windowed_tower_names,
+)
+from day0.profile.families.tower_names import PLAIN
 from day0.profile.profile import GroupedQueryAttention, MultiTokenPrediction
 from day0.profile.read_experts import ExpertLine, read_expert_line, routed_by_step
 from day0.profile.read_feed_forward import read_dense
@@ -35,8 +43,6 @@ _QWEN2_VL = replace(
 _QWEN3_VL = GqaLine(kv_heads=32, head_dim=128, theta=5e5, qk_norm="head", sections=(24, 20, 20))
 _QWEN3_VL_MOE = replace(_QWEN3_VL, kv_heads=16, head_dim=None)
 _READ_IMAGES = (
-    "image_token_id",
-    "video_token_id",
     "vision_token_id",
     "vision_start_token_id",
     "vision_end_token_id",
@@ -134,15 +140,25 @@ QWEN2_MOE = Family(
 
 QWEN2_5_VL = Family(
     name="qwen2_5_vl",
-    model_types=("qwen2_5_vl", "qwen2_vl"),
-    architectures=("Qwen2_5_VLForConditionalGeneration", "Qwen2VLForConditionalGeneration"),
+    model_types=("qwen2_5_vl",),
+    architectures=("Qwen2_5_VLForConditionalGeneration",),
     text_section="text_config",
     flat_text=True,
     read_mixer=partial(read_gqa_line, line=_QWEN2_VL),
     read_feed_forward=read_dense,
-    names=LLAMA_NAMES,
+    read_vision=read_windowed_tower,
+    names={**LLAMA_NAMES, **windowed_tower_names("visual")},
     norm_eps_default=1e-5,
     inert=_READ_IMAGES,
+)
+
+QWEN2_VL = replace(
+    QWEN2_5_VL,
+    name="qwen2_vl",
+    model_types=("qwen2_vl",),
+    architectures=("Qwen2VLForConditionalGeneration",),
+    read_vision=read_qwen2_tower,
+    names={**LLAMA_NAMES, **windowed_tower_names("visual", PLAIN)},
 )
 
 QWEN3_VL = Family(
@@ -152,7 +168,8 @@ QWEN3_VL = Family(
     text_section="text_config",
     read_mixer=partial(_qwen3_vl_attention, line=_QWEN3_VL),
     read_feed_forward=read_dense,
-    names=inside(LLAMA_NAMES, "model.language_model."),
+    read_vision=read_qwen3_tower,
+    names={**inside(LLAMA_NAMES, "model.language_model."), **qwen3_tower_names("model.visual")},
     inert=_READ_IMAGES,
 )
 
@@ -166,10 +183,14 @@ QWEN3_VL_MOE = Family(
         read_expert_line,
         line=ExpertLine(experts=("num_experts", "num_local_experts"), renormalize=True, routed=routed_by_step()),
     ),
-    names=inside(
-        {**LLAMA_NAMES, **STACKED_NAMES, **layer_names({"ffn.router.weight": "mlp.gate.weight"})},
-        "model.language_model.",
-    ),
+    read_vision=read_qwen3_tower,
+    names={
+        **inside(
+            {**LLAMA_NAMES, **STACKED_NAMES, **layer_names({"ffn.router.weight": "mlp.gate.weight"})},
+            "model.language_model.",
+        ),
+        **qwen3_tower_names("model.visual"),
+    },
     storage=Storage(
         joined={"ffn.experts.gate_up": ("ffn.experts.gate", "ffn.experts.up")}, stacked_experts=True, input_first=True
     ),
@@ -177,4 +198,4 @@ QWEN3_VL_MOE = Family(
     inert=(*_READ_IMAGES, "norm_topk_prob"),
 )
 
-QWENS = (QWEN2, MIMO, QWEN2_MOE, QWEN2_5_VL, QWEN3_VL, QWEN3_VL_MOE)
+QWENS = (QWEN2, MIMO, QWEN2_MOE, QWEN2_5_VL, QWEN2_VL, QWEN3_VL, QWEN3_VL_MOE)

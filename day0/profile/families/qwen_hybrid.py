@@ -7,7 +7,8 @@ from functools import partial
 
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import ATTENTION_LEAVES, MLP_LEAVES, under
-from day0.profile.families.family import Family
+from day0.profile.families.family import Family, no_vision
+from day0.profile.families.qwen_vision import qwen3_tower_names, read_qwen3_5_tower
 from day0.profile.profile import (
     GroupedQueryAttention,
     LayerSpec,
@@ -86,8 +87,6 @@ def _read_mtp(reader: ConfigReader, *, sparse: bool) -> MultiTokenPrediction | N
 
 
 _IMAGE_TOKENS = (
-    "image_token_id",
-    "video_token_id",
     "vision_start_token_id",
     "vision_end_token_id",
     "language_model_only",
@@ -140,6 +139,7 @@ def _names(model: str) -> dict[str, str]:
         **_layer_names("layers.{l}", f"{model}.layers.{{l}}"),
         **_layer_names("mtp.layers.{l}", "mtp.layers.{l}"),
         **{f"mtp.layers.{{l}}.{ours}.weight": f"mtp.{theirs}.weight" for ours, theirs in _MTP_NAMES.items()},
+        **qwen3_tower_names("model.visual"),
     }
 
 
@@ -200,6 +200,7 @@ QWEN3_5 = Family(
     text_section="text_config",
     read_mixer=_read_dense_mixer,
     read_feed_forward=read_dense,
+    read_vision=read_qwen3_5_tower,
     read_mtp=_read_dense_mtp,
     norm_kind="rms_plus_one",
     names=_names("model.language_model"),
@@ -214,6 +215,7 @@ QWEN3_5_TEXT = replace(
     model_types=("qwen3_5_text",),
     architectures=("Qwen3_5ForCausalLM",),
     text_section=None,
+    read_vision=no_vision,
     variants=("qwen3_5_text_alone",),
     inert=_QWEN3_5_INERT,
 )
@@ -235,6 +237,7 @@ QWEN3_5_MOE_TEXT = replace(
     model_types=("qwen3_5_moe_text",),
     architectures=("Qwen3_5MoeForCausalLM",),
     text_section=None,
+    read_vision=no_vision,
     variants=("qwen3_5_moe_text_stacked", "qwen3_5_moe_text_alone"),
     inert=_QWEN3_5_INERT,
 )

@@ -105,4 +105,6 @@ def stored_like(family: Family, tensors: Container[str] | None) -> Family:
 
 
 def _first(name: str) -> str:
-    return name.replace("{l}", "0").replace("{expert}", "0")
+    for part in ("{l}", "{expert}", "{block}", "{level}"):
+        name = name.replace(part, "0")
+    return name
