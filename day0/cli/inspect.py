@@ -12,21 +12,24 @@ from day0.cli.output import emit
 from day0.coverage import Coverage, judge, load_whitelist
 from day0.errors import ExitCode, InputError
 from day0.inventory import Inventory, take_inventory
-from day0.profile.families.table import FAMILIES
+from day0.profile.audit import audit
 from day0.profile.profile import ArchitectureProfile
 from day0.profile.read import read_profile
+from day0.profile.sketch import Sketch, sketch
+from day0.profile.tensor_patterns import told_briefly
 from day0.profile.tensors import TensorComparison, compare_tensors
 from day0.report import inspect_document as document
 from day0.report.inspect_diff import ProfileDiff, diff_profiles
 from day0.report.inspect_next import next_steps
 from day0.source.model_files import ModelFiles
 from day0.source.resolve import resolve
+from day0.source.tokenizer_file import tokenizer_facts
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-NOT_UNDERSTOOD = ("unknown-family", "quantization-not-read", "tensors-unexpected", "operators-incomplete")
-"""Findings after which the operators listed may not be all that the model needs."""
+NOT_UNDERSTOOD = ("quantization-not-read", "operators-incomplete")
+"""Findings after which the answer may be wrong in a way that nobody can name."""
 
 
 def command(
@@ -82,16 +85,20 @@ def inspect_document(
     started: float,
 ) -> document.InspectDocument:
     """Everything found, as the record that is printed; `started` is a `time.perf_counter` reading."""
-    findings = document.all_findings(files, profile, comparison, inventory)
-    params = document.parameter_facts(profile)
-    nearest = nearest_family(profile) if profile.family is None else None
+    sketched = sketch(files) if profile.family is None else None
+    unexplained = document.unexplained_tensors(files, comparison, sketched)
+    audited = audit(files, profile, comparison, tokenizer_facts(files.folder) if files.source == "folder" else None)
+    findings = document.all_findings(files, profile, comparison, inventory, unexplained, audited)
+    params = document.parameter_facts(profile, sketched, unexplained)
+    layers = document.layer_facts(profile, inventory, sketched)
+    nearest = profile.likeness.family if profile.likeness is not None else None
     return document.InspectDocument(
         schema=document.SCHEMA,
-        model=document.model_facts(files, profile, nearest),
+        model=document.model_facts(files, profile),
         params=params,
         weights=document.weight_facts(files, profile),
-        layers=document.layer_facts(profile, inventory),
-        layer_counts=document.layer_counts(profile),
+        layers=layers,
+        layer_counts=document.layer_counts(layers),
         experts=document.expert_facts(profile),
         cache=document.cache_facts(profile),
         context=document.context_facts(profile),
@@ -104,8 +111,9 @@ def inspect_document(
         findings=findings,
         unused_config_keys=profile.unused_config_keys,
         defaulted_config_keys=profile.defaulted_config_keys,
-        unexpected_tensors=comparison.unexpected if comparison else (),
-        missing_tensors=comparison.missing if comparison else (),
+        unexpected_tensors=_unexpected(comparison, sketched),
+        missing_tensors=told_briefly(comparison.missing) if comparison else (),
+        unexplained=unexplained,
         diff=diff,
         scaffold=None,
         next=next_steps(files.id, nearest, coverage, findings, has_weights=files.tensors is not None),
@@ -116,26 +124,27 @@ def inspect_document(
 def exit_code(report: document.InspectDocument, *, strict: bool) -> ExitCode:
     """No for what is lacking or broken, cannot say for what was not understood, else yes.
 
-    A lack is a lack whatever else the model holds, so it comes first; an empty inspection says nothing.
+    A lack is a lack whatever else the model holds, so it comes first, and so is what is new and can be named; an
+    empty inspection says nothing.
     """
     if report.coverage["gap"] or report.coverage["constraint"]:
         return ExitCode.NO
+    said_nothing = not report.layers and not report.unexplained
+    if said_nothing:
+        return ExitCode.CANNOT_SAY
     if any(finding.severity == "error" and finding.code not in NOT_UNDERSTOOD for finding in report.findings):
         return ExitCode.NO
-    if not report.operators or any(finding.code in NOT_UNDERSTOOD for finding in report.findings):
+    if not report.layers or any(finding.code in NOT_UNDERSTOOD for finding in report.findings):
         return ExitCode.CANNOT_SAY
     if strict and (report.coverage["unverified"] or any(f.severity == "warning" for f in report.findings)):
         return ExitCode.NO
     return ExitCode.YES
 
 
-def nearest_family(profile: ArchitectureProfile) -> str | None:
-    """The known family whose model type is spelled most like this one's, None where none is close."""
-    import difflib  # for unknown models only
-
-    spellings = {model_type: family.name for family in FAMILIES.values() for model_type in family.model_types}
-    close = difflib.get_close_matches(profile.model_type, spellings, n=1, cutoff=0.6)
-    return spellings[close[0]] if close else None
+def _unexpected(comparison: TensorComparison | None, sketched: Sketch | None) -> tuple[str, ...]:
+    if sketched is not None:
+        return tuple(f"{pattern.pattern} ({pattern.tensors:,} tensors)" for pattern in sketched.patterns)
+    return told_briefly(comparison.unexpected) if comparison else ()
 
 
 def _diff(profile: ArchitectureProfile, other: str | None) -> ProfileDiff | None:

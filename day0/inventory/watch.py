@@ -22,6 +22,7 @@ NOT_OPERATORS = frozenset(
         "profile.unused_config_keys",
         "profile.defaulted_config_keys",
         "profile.findings",
+        "profile.likeness",
         "profile.dtype",  # of every need
         "profile.residual",  # told by the layers
         "mixer.kda.decay_rates",  # how they are stored

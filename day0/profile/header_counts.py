@@ -28,6 +28,7 @@ _GROUP_OF = (
     ("router", r"(router|\.gate\.(weight|bias|e_score)|\.wg\.|correction_bias|expert_bias)"),
     ("shared_experts", r"shared_(expert|mlp)"),
     ("routed_experts", r"experts?\b|block_sparse_moe"),
+    ("attention", r"attn\.\w*norm"),
     ("norm", r"(norm|ln_\w+|layernorm|ln\d?)\.(weight|bias)$"),
     ("indexer", r"indexer"),
     ("linear_mixer", r"(linear_attn|mamba|ssm|\.conv\b|conv1d|\.A_log|dt_bias|delta|retention)"),

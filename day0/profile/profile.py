@@ -26,6 +26,7 @@ from day0.profile.feed_forward import (
 from day0.profile.grouped_query import CrossAttention, GroupedQueryAttention, OutputGate, QkNorm, QueryTemperature
 from day0.profile.hyper_connections import HyperConnections
 from day0.profile.latent_attention import LatentAttention
+from day0.profile.likeness import Likeness
 from day0.profile.mixers import KimiDeltaAttention, Mixer, NoMixer
 from day0.profile.mixers_convolved import BranchConvolution
 from day0.profile.mixers_sparse import (
@@ -159,6 +160,7 @@ class ArchitectureProfile:
     `family` is None where no table of `families/` explains the model; `native` says that the reference runtime has
     every part of it. `vision` is a `VisionSpec` where the runtime has the tower, a `VisionTower` where it has not.
     `unused_config_keys` were read by nobody, `defaulted_config_keys` were wanted and absent; both are dotted paths.
+    `likeness` is for a model_type that no table has: the nearest family, and whether this was read with its table.
     """
 
     family: str | None
@@ -185,6 +187,7 @@ class ArchitectureProfile:
     unused_config_keys: tuple[str, ...] = ()
     defaulted_config_keys: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = field(default=())
+    likeness: Likeness | None = None
 
     @property
     def num_layers(self) -> int:

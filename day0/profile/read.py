@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from day0.errors import Finding
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.dialects import translate
 from day0.profile.families.family import Family
-from day0.profile.families.table import FAMILIES, find_family, stored_like
+from day0.profile.families.table import find_family, stored_like
 from day0.profile.inert_keys import INERT_KEYS
+from day0.profile.likeness import Likeness
 from day0.profile.profile import ArchitectureProfile, LayerSpec, NoFeedForward, NoMixer, PlainResidual, Residual
 from day0.profile.read_packing import settle_packing
 from day0.profile.read_quant import read_quantization
 from day0.profile.read_towers import read_towers
+from day0.profile.unseen import read_unseen, unseen_finding
 from day0.source.model_files import ModelFiles
 
 _DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64"}
@@ -24,9 +26,19 @@ def read_profile(files: ModelFiles) -> ArchitectureProfile:
     """The profile of a published model.
 
     Raises InputError naming file and field where a known family's config is incomplete or contradicts itself. An
-    unknown family is no error: its profile has no layers and an error finding.
+    unknown family is no error: what fits a known one is read as that, else there are no layers; a finding says so.
     """
-    translation = translate(files.config)
+    reader, model_type, architectures = _open(files)
+    family = find_family(model_type, architectures)
+    if family is not None:
+        return _read_as(family, files)
+    profile, likeness = read_unseen(files, model_type, architectures, partial(_read_as, files=files))
+    return profile or _unknown(reader, files, model_type, architectures, likeness)
+
+
+def _open(files: ModelFiles) -> tuple[ConfigReader, str, tuple[str, ...]]:
+    """The config to be read, in words the readers know; the model type and architectures it names."""
+    translation = translate(files.config, files.config_name)
     if translation is None:
         reader = ConfigReader(files.config, files.config_name)
         model_type = reader.word("model_type", "")
@@ -34,10 +46,11 @@ def read_profile(files: ModelFiles) -> ArchitectureProfile:
         reader = ConfigReader(translation.values, files.config_name, original=translation.original)
         reader.ignore("model_type", *translation.inert)
         model_type = translation.model_type
-    architectures = reader.words("architectures", ())
-    family = find_family(model_type, architectures)
-    if family is None:
-        return _unknown(reader, files, model_type, architectures)
+    return reader, model_type, reader.words("architectures", ())
+
+
+def _read_as(family: Family, files: ModelFiles) -> ArchitectureProfile:
+    reader, model_type, architectures = _open(files)
     table = stored_like(family, files.tensors)
     return settle_packing(_read_family(table, reader, files, model_type, architectures), files.tensors)
 
@@ -136,18 +149,15 @@ def _eos_ids(top: ConfigReader, text: ConfigReader, extras: Mapping[str, Mapping
 
 
 def _unknown(
-    reader: ConfigReader, files: ModelFiles, model_type: str, architectures: tuple[str, ...]
+    reader: ConfigReader,
+    files: ModelFiles,
+    model_type: str,
+    architectures: tuple[str, ...],
+    likeness: Likeness | None,
 ) -> ArchitectureProfile:
-    """What can be said of a model that no family table explains: nothing about its layers."""
-    known = ", ".join(FAMILIES)
-    finding = Finding(
-        "unknown-family",
-        "error",
-        f"{files.config_name}: model_type",
-        f"no family table explains model_type {model_type!r} ({', '.join(architectures) or 'no architectures given'})",
-        f"known families: {known}",
-    )
+    """What can be said of a model that fits no family table: nothing about its layers."""
     text = next((s for key in ("text_config", "llm_config") if (s := reader.section(key)) is not None), reader)
+    reader.ignore(*INERT_KEYS)
     return ArchitectureProfile(
         family=None,
         model_type=model_type,
@@ -163,5 +173,6 @@ def _unknown(
         residual=PlainResidual(),
         unused_config_keys=reader.unused(),
         defaulted_config_keys=reader.defaulted,
-        findings=(finding,),
+        findings=(unseen_finding(files, model_type, likeness),),
+        likeness=likeness,
     )

@@ -12,7 +12,7 @@ from day0.profile.cache_sizes import cache_sizes
 from day0.profile.parameters import count_parameters
 from day0.profile.profile import ArchitectureProfile
 
-_NOT_FACTS = ("layers", "findings", "unused_config_keys", "defaulted_config_keys")
+_NOT_FACTS = ("layers", "likeness", "findings", "unused_config_keys", "defaulted_config_keys")
 _NOT_FACTS_INSIDE = ("quantization.section", "quantization.rules", "quantization.stored")
 """Told by what became of them: `quantization.groups`."""
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from day0.coverage import Coverage, Evidence, Status, Verdict
-from day0.errors import Finding
+from day0.errors import Finding, Severity
 from day0.inventory import Fact, Inventory
 from day0.operators import Phase
 from day0.profile.cache_sizes import CacheSizes, cache_sizes
+from day0.profile.header_counts import count_elements
+from day0.profile.likeness import Likeness
 from day0.profile.parameters import ParameterCounts, count_parameters, stored_formats, weight_formats
 from day0.profile.profile import ArchitectureProfile, AudioTower, RoutedExperts, VisionSpec, VisionTower
+from day0.profile.sketch import Sketch
+from day0.profile.tensor_patterns import TensorPattern, group_tensors
 from day0.profile.tensors import TensorComparison, expected_tensors
 from day0.report.inspect_diff import ProfileDiff
 from day0.source.model_files import ModelFiles
@@ -23,7 +27,10 @@ SCHEMA = "day0.inspect/1"
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """`native` says that the reference runtime has every part of the model."""
+    """`native` says that the reference runtime has every part of the model.
+
+    `likeness` is for a model_type that no family has: the nearest one, what agrees and what differs.
+    """
 
     id: str
     revision: str | None
@@ -32,6 +39,7 @@ class ModelFacts:
     model_type: str
     family: str | None
     nearest_family: str | None
+    likeness: Likeness | None
     native: bool
 
 
@@ -111,21 +119,25 @@ class InspectDocument:
     defaulted_config_keys: tuple[str, ...]
     unexpected_tensors: tuple[str, ...]
     missing_tensors: tuple[str, ...]
+    unexplained: tuple[TensorPattern, ...]
     diff: ProfileDiff | None
     scaffold: dict[str, Any] | None
     next: tuple[str, ...]
     seconds: float
 
 
-def model_facts(files: ModelFiles, profile: ArchitectureProfile, nearest: str | None) -> ModelFacts:
+def model_facts(files: ModelFiles, profile: ArchitectureProfile) -> ModelFacts:
+    """A model that a known family does not explain to the end has no family, only a nearest one."""
+    likeness = profile.likeness
     return ModelFacts(
         id=files.id,
         revision=files.revision,
         source=files.source,
         architectures=profile.architectures,
         model_type=profile.model_type,
-        family=profile.family,
-        nearest_family=nearest,
+        family=profile.family if likeness is None or likeness.whole else None,
+        nearest_family=likeness.family if likeness is not None else None,
+        likeness=likeness,
         native=profile.native and sizes_known(profile),
     )
 
@@ -135,8 +147,23 @@ def sizes_known(profile: ArchitectureProfile) -> bool:
     return profile.family is not None and not any(f.code == "quantization-not-read" for f in profile.findings)
 
 
-def parameter_facts(profile: ArchitectureProfile) -> ParameterCounts | None:
-    return count_parameters(profile) if profile.family is not None else None
+def parameter_facts(
+    profile: ArchitectureProfile, sketched: Sketch | None = None, unexplained: Sequence[TensorPattern] = ()
+) -> ParameterCounts | None:
+    """By the family's table, else by the elements of the headers.
+
+    What a family does not explain of a model that was read with its table for likeness counts as "other".
+    """
+    if profile.family is None:
+        return sketched.params if sketched is not None else None
+    counts = count_parameters(profile)
+    if profile.likeness is None or not unexplained:
+        return counts
+    extra = sum(count_elements(unexplained).values())
+    groups = counts.groups | {"other": counts.groups["other"] + extra}
+    return ParameterCounts(
+        counts.total + extra, counts.active + extra, counts.active_without_input_embedding + extra, groups
+    )
 
 
 def weight_facts(files: ModelFiles, profile: ArchitectureProfile) -> WeightFacts:
@@ -153,7 +180,12 @@ def weight_facts(files: ModelFiles, profile: ArchitectureProfile) -> WeightFacts
     return WeightFacts(by_format.total(), tensors, 0, dict(by_format.most_common()), "profile")
 
 
-def layer_facts(profile: ArchitectureProfile, inventory: Inventory) -> tuple[LayerFacts, ...]:
+def layer_facts(
+    profile: ArchitectureProfile, inventory: Inventory, sketched: Sketch | None = None
+) -> tuple[LayerFacts, ...]:
+    """Of the profile, or as far as tensor names and config fields tell; operators are known for the former only."""
+    if sketched is not None:
+        return tuple(LayerFacts(seen.index, seen.mixer, seen.feed_forward, "unknown", ()) for seen in sketched.layers)
     return tuple(
         LayerFacts(
             layer.index,
@@ -166,10 +198,10 @@ def layer_facts(profile: ArchitectureProfile, inventory: Inventory) -> tuple[Lay
     )
 
 
-def layer_counts(profile: ArchitectureProfile) -> LayerCounts:
+def layer_counts(layers: Sequence[LayerFacts]) -> LayerCounts:
     return LayerCounts(
-        dict(Counter(layer.mixer.kind for layer in profile.layers)),
-        dict(Counter(layer.feed_forward.kind for layer in profile.layers)),
+        dict(Counter(layer.mixer for layer in layers)),
+        dict(Counter(layer.ffn for layer in layers)),
     )
 
 
@@ -247,19 +279,40 @@ def _operator(verdict: Verdict) -> OperatorFacts:
     )
 
 
+def unexplained_tensors(
+    files: ModelFiles, comparison: TensorComparison | None, sketched: Sketch | None
+) -> tuple[TensorPattern, ...]:
+    """What no family's table explains, by pattern: of an unknown family every tensor."""
+    if sketched is not None:
+        return sketched.patterns
+    if files.tensors is None or comparison is None or not comparison.unexpected:
+        return ()
+    return group_tensors(files.tensors, comparison.unexpected)
+
+
 def all_findings(
-    files: ModelFiles, profile: ArchitectureProfile, comparison: TensorComparison | None, inventory: Inventory
+    files: ModelFiles,
+    profile: ArchitectureProfile,
+    comparison: TensorComparison | None,
+    inventory: Inventory,
+    unexplained: Sequence[TensorPattern] = (),
+    audited: Sequence[Finding] = (),
 ) -> tuple[Finding, ...]:
     """Findings of the road so far, the gravest first."""
     found = [*files.findings, *profile.findings, *(comparison.findings if comparison else ())]
+    found += audited
     found += inventory.findings
     if comparison and comparison.missing:
         found.append(_names_finding("tensors-missing", "expected and not there", comparison.missing))
     if comparison and comparison.unexpected:
-        found.append(_names_finding("tensors-unexpected", "there and not expected", comparison.unexpected))
+        size = sum(pattern.bytes for pattern in unexplained)
+        held = f" ({size:,} bytes)" if unexplained else ""
+        found.append(_names_finding("tensors-unexpected", f"there and not expected{held}", comparison.unexpected))
     if profile.unused_config_keys:
         text = f"config keys that nobody read: {_some(profile.unused_config_keys, 12)}"
-        found.append(Finding("config-keys-unused", "warning", files.config_name, text))
+        # Of a model that no family claims, a key that nobody knows may be what is new about it.
+        severity: Severity = "warning" if profile.likeness is None else "error"
+        found.append(Finding("config-keys-unused", severity, files.config_name, text))
     order = {"error": 0, "warning": 1, "note": 2}
     return tuple(sorted(found, key=lambda finding: order[finding.severity]))
 

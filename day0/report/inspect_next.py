@@ -22,6 +22,8 @@ def next_steps(
     if "unknown-family" in codes:
         like = f", starting from {nearest_family}" if nearest_family else ""
         steps.append(f"Describe the family: a table in day0/profile/families{like}.")
+    if "read-as-family" in codes:
+        steps.append(f"Add the model_type to {nearest_family}'s table once its reference implementation agrees.")
     if "quantization-not-read" in codes:
         steps.append("Teach profile/read_quant.py this packing; until then sizes are those of unpacked weights.")
     if "tensors-missing" in codes:

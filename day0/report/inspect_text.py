@@ -71,7 +71,8 @@ def _headline(report: InspectDocument) -> Text:
     if model.family is not None:
         text.append(f"  {model.family}", style="bold cyan")
     else:
-        nearest = f", nearest {model.nearest_family}" if model.nearest_family else ""
+        read = model.likeness is not None and model.likeness.read
+        nearest = f", {'read as' if read else 'nearest'} {model.nearest_family}" if model.nearest_family else ""
         text.append(f"  unknown family ({model.model_type or 'no model_type'}{nearest})", style="bold red")
     if report.params is not None:
         text.append(f"  {count_text(report.params.total)} parameters")

@@ -42,7 +42,7 @@ def plan_document(
     cluster = planner.cluster
     return PlanDocument(
         schema=SCHEMA,
-        model=model_facts(files, planner.profile, None),
+        model=model_facts(files, planner.profile),
         cluster={**describe(cluster), "gpus": cluster.gpus, "sources": cluster.gpu.sources},
         workload=planner.workload,
         engine=planner.accounting.name,
