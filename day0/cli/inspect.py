@@ -96,7 +96,7 @@ def inspect_document(
         schema=document.SCHEMA,
         model=document.model_facts(files, profile),
         params=params,
-        weights=document.weight_facts(files, profile),
+        weights=document.weight_facts(files, profile, comparison),
         layers=layers,
         layer_counts=document.layer_counts(layers),
         experts=document.expert_facts(profile),

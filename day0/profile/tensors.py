@@ -21,6 +21,7 @@ from day0.profile.packing import as_packed, one_by_one
 from day0.profile.profile import ArchitectureProfile, LayerSpec, VisionSpec
 from day0.profile.quantization import WeightFormat
 from day0.profile.storage import as_stored
+from day0.profile.stored_as_expected import stored_as_expected
 from day0.profile.tensor_spec import TensorSpec
 from day0.profile.tower_tensors import tower_tensors
 from day0.profile.vision_tensors import vision_tensors
@@ -138,12 +139,14 @@ def _of_kind(template: str, profile: ArchitectureProfile, layer: int | None) -> 
 class TensorComparison:
     """Expected tensors against the headers: names on one side only, and what is wrong with those on both.
 
-    `unexpected` and `missing` are sorted checkpoint names.
+    `unexpected` and `missing` are sorted checkpoint names. `exact` says that names, shapes and dtypes are all as
+    expected.
     """
 
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
     findings: tuple[Finding, ...]
+    exact: bool = False
 
     @property
     def sound(self) -> bool:
@@ -159,6 +162,8 @@ def compare_tensors(profile: ArchitectureProfile, files: ModelFiles) -> TensorCo
         raise CannotSay("there are no tensor headers to compare with", where=files.id)
     tensors = files.tensors
     specs = expected_tensors(profile)
+    if stored_as_expected(specs, tensors):
+        return TensorComparison((), (), (), exact=True)
     missing: list[str] = []
     differing: list[_Differing] = []
     for spec in specs:
