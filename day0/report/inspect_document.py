@@ -111,6 +111,7 @@ class InspectDocument:
     vision: dict[str, Any] | None
     audio: dict[str, Any] | None
     mtp: dict[str, Any] | None
+    quantization: dict[str, Any] | None
     device: str
     operators: tuple[OperatorFacts, ...]
     coverage: dict[Status, int]
@@ -166,10 +167,13 @@ def parameter_facts(
     )
 
 
-def weight_facts(files: ModelFiles, profile: ArchitectureProfile) -> WeightFacts:
+def weight_facts(
+    files: ModelFiles, profile: ArchitectureProfile, comparison: TensorComparison | None = None
+) -> WeightFacts:
     """From the headers where there are any, else from the profile, else unknown."""
     if files.tensors is not None:
-        formats = Counter(stored_formats(profile, files.tensors))
+        as_expected = comparison is not None and comparison.exact
+        formats = Counter(weight_formats(profile) if as_expected else stored_formats(profile, files.tensors))
         return WeightFacts(
             sum(formats.values()), len(files.tensors), len(files.shards), dict(formats.most_common()), "headers"
         )
@@ -256,6 +260,18 @@ def mtp_facts(profile: ArchitectureProfile, params: ParameterCounts | None) -> d
         "shares_embedding": profile.mtp.shares_embedding,
         "params": params.groups["mtp"] if params else None,
     }
+
+
+def quantization_facts(profile: ArchitectureProfile) -> dict[str, Any] | None:
+    """The one packing that was read, the section it came from, and what became of each parameter group."""
+    packing = profile.quantization
+    if packing is None:
+        return None
+    groups = {
+        found.group: [*(one.name for one in found.formats), *(["plain"] if found.plain else [])]
+        for found in packing.groups
+    }
+    return {"method": packing.method, "section": packing.section, "groups": groups, "kv_cache": packing.kv_cache}
 
 
 def operator_facts(coverage: Coverage) -> tuple[OperatorFacts, ...]:
