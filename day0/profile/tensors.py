@@ -31,7 +31,7 @@ _CACHE_SCALES = (
     *(".k_scale", ".v_scale", ".kv_scale", ".q_scale", ".prob_scale", ".prob_output_scale"),
     *("k_proj.output_scale", "v_proj.output_scale"),
 )
-_LAYER_NUMBER = re.compile(r"(?<=layers\.)\d+")
+_LAYER_NUMBER = re.compile(r"(?<=layers\.|blocks\.)\d+")
 
 __all__ = ["TensorComparison", "TensorSpec", "compare_tensors", "expected_tensors", "packed_matrices", "plain_tensors"]
 
@@ -176,7 +176,8 @@ def compare_tensors(profile: ArchitectureProfile, files: ModelFiles) -> TensorCo
     unexpected = _unexpected_names(tensors, specs, len(missing))
     findings = _shape_findings(differing) + _dtype_findings(differing)
     missing, left_out = _without_left_out_mtp(profile, missing)
-    findings += left_out
+    missing, towers_left_out = _without_left_out_towers(profile, missing)
+    findings += left_out + towers_left_out
     if profile.tie_word_embeddings:
         unexpected, tied = _without_tied_head(profile, unexpected)
         findings += tied
@@ -262,6 +263,20 @@ def _without_left_out_mtp(profile: ArchitectureProfile, missing: list[str]) -> t
         "the config announces its layers; speculative decoding with them is not possible from these files",
     )
     return [name for name in missing if name not in names], [note]
+
+
+def _without_left_out_towers(profile: ArchitectureProfile, missing: list[str]) -> tuple[list[str], list[Finding]]:
+    """A release may leave out a whole encoder, as of a model trained on with text alone: it answers to text."""
+    assert profile.family is not None
+    findings = []
+    for kind, without in (("vision", replace(profile, audio=None)), ("audio", replace(profile, vision=None))):
+        names = {name for spec in _tower_tensors(FAMILIES[profile.family], without) for name in spec.names()}
+        if names and names.issubset(missing):
+            missing = [name for name in missing if name not in names]
+            text = f"none of the {len(names):,} tensors of the {kind} tower is stored"
+            hint = f"the architecture has one: with these files it takes no {kind} input"
+            findings.append(Finding("tower-not-stored", "warning", min(names), text, hint))
+    return missing, findings
 
 
 def _without_unread(profile: ArchitectureProfile, unexpected: list[str]) -> tuple[list[str], list[Finding]]:

@@ -123,8 +123,8 @@ def _fact_rows(report: InspectDocument) -> Iterator[tuple[str, str]]:
         audio = report.audio
         yield (
             "audio",
-            f"{audio['num_layers']} layers of {audio['hidden_size']}, {audio['frames_per_token']:,} frames of "
-            f"{audio['features']} a token{_engine_text(audio)}",
+            f"{audio['num_layers']} layers of {audio['hidden_size']}, {audio['frames_per_token']:,} "
+            f"{'frames' if audio['features'] > 1 else 'samples'} a token{_engine_text(audio)}",
         )
 
 
