@@ -98,16 +98,16 @@ class Planner:
         self.unsized = _not_understood(profile) + strange + _encoder_rows(self._parts)
         self._stored_bytes = stored_bytes
         known = profile.family is not None and bool(profile.layers) and not strange
-        self._table = weight_table(profile) if known else None
+        self.table = weight_table(profile) if known else None
 
     @property
     def is_sized(self) -> bool:
         """Whether the model's layers are known at all."""
-        return self._table is not None
+        return self.table is not None
 
     def check(self, layout: Layout) -> tuple[Violation, ...]:
         """The rules that the layout breaks, before any byte is counted."""
-        if self._table is None:
+        if self.table is None:
             return ()
         common = check_layout(self._parts, layout, self.cluster)
         return common + self.accounting.check(self._parts, layout, self.workload)
@@ -117,10 +117,10 @@ class Planner:
 
         `broken` are the rules it breaks, where `check` has been asked already.
         """
-        if self._table is None:
+        if self.table is None:
             return self._unknown(layout)
         violations = self.check(layout) if broken is None else broken
-        needs = self.needs(layout, self._table) if layout.pp <= self.profile.num_layers else ()
+        needs = self.needs(layout, self.table) if layout.pp <= self.profile.num_layers else ()
         budgets = tuple(self.accounting.budget(need) for need in needs)
         if not self.unsized:  # sizes that are not understood refute nothing
             violations += memory_violations(needs, budgets, self.workload)

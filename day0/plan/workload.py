@@ -21,7 +21,7 @@ class Workload:
     `context` is what one request may hold, prompt and answer together; `concurrency` how many such requests run at
     once over all replicas. `prompt` and `decode` are the request that times are estimated for. `kv_dtype` "auto"
     keeps the model's own dtype. `mem_fraction`, `max_num_seqs` (requests a replica may run at once) and
-    `max_batched_tokens` (tokens of one step) None leave these settings to the engine's accounting. `speculate` loads the
+    `max_batched_tokens` (tokens of one step) None leave these settings to the engine. `speculate` loads the
     model's own predictors of further tokens, which have weights and a cache like other layers.
     """
 

@@ -23,7 +23,7 @@ def test_every_packaged_gpu_is_complete_and_says_where_each_figure_is_from(name:
     assert values["sources"].keys() == set(values) - {"name", "title", "vendor", "generation", "sources"}
     assert all(len(source) > 15 for source in values["sources"].values())
     assert 20 * 2**30 < cluster.gpu.memory_bytes < 300 * 2**30
-    assert cluster.gpu.flops["bf16"] > 1e14 and cluster.gpu.bandwidth > cluster.gpu.link_bandwidth
+    assert cluster.gpu.flops["bf16"] > 5e13 and cluster.gpu.bandwidth > cluster.gpu.link_bandwidth
 
 
 def test_faster_formats_are_faster() -> None:
