@@ -38,6 +38,8 @@ def hyper_connection_join(spec: HyperConnections, hidden: int) -> Use:
         "output_res",
         streams=spec.streams,
         width=hidden,
+        flat_width=spec.streams * hidden,
+        single=1,
         eps=spec.eps,
         learned=spec.learned_head,
     )

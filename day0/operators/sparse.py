@@ -15,11 +15,12 @@ SPARSE: tuple[Operator, ...] = (
     contract("sparse_mla_attention", "sparse attention",
              "softmax attention of every head over the chosen cached rows: latent first, shared key slice last",
              "q_latent[tokens heads latent_dim]; q_rope[tokens heads rope_dim]; latent_cache[slots cached_dim]; "
-             "ids[tokens chosen] int64",
+             "ids[tokens chosen] int64; sinks[heads] float32",
              "y[tokens heads latent_dim]", MATMUL, "DeepSeek-V3.2, arXiv 2512.02556", attributes="scale sinks"),
     contract("window_mla_attention", "sparse attention",
              "causal softmax attention of every head over the last cached rows: latent first, shared key slice last",
-             "q_latent[tokens heads latent_dim]; q_rope[tokens heads rope_dim]; latent_cache[slots cached_dim]",
+             "q_latent[tokens heads latent_dim]; q_rope[tokens heads rope_dim]; latent_cache[slots cached_dim]; "
+             "sinks[heads] float32",
              "y[tokens heads latent_dim]", MATMUL, "dots3", attributes="scale window sinks"),
     contract("gated_pool", "sparse attention",
              "per channel, the mean of `stride` tokens weighed by softmax(gate + bias by place); with overlap the "
@@ -62,7 +63,8 @@ SPARSE: tuple[Operator, ...] = (
              attributes="iterations"),
     contract("hyper_connection_join", "residual",
              "the streams as one at the end: by weights computed from them (learned), or their mean",
-             "streams[tokens streams width]", "y[tokens width]", REDUCTION,
-             "Hyper-Connections, arXiv 2409.19606; DeepSeek-V4", attributes="eps learned"),
+             "streams[tokens streams width]; fn[streams flat_width] float32; base[streams] float32; scale[single] float32",
+             "y[tokens width]", REDUCTION, "Hyper-Connections, arXiv 2409.19606; DeepSeek-V4",
+             attributes="eps learned"),
 )
 # fmt: on

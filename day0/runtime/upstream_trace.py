@@ -89,12 +89,12 @@ def trace_upstream(
     one that does not run without numbers; `where` names the input then.
     """
     model = _definition(config, where)
-    recorder = _Recorder()
-    with _layers_told(model, recorder, len(layer_kinds)), torch.no_grad(), _as_cannot_say(where), recorder:
-        prompt = torch.zeros(1, prompt_tokens, dtype=torch.int64, device="meta")
-        cache = model(input_ids=prompt, use_cache=True).past_key_values
-        recorder.phase = "decode"
-        model(input_ids=prompt[:, :1], past_key_values=cache, use_cache=True)
+    with _as_cannot_say(where):
+        try:
+            recorder = _run(model, len(layer_kinds), prompt_tokens, masked=False)
+        except RuntimeError:
+            # Some look into the positions where no mask is given, others into the mask where one is.
+            recorder = _run(model, len(layer_kinds), prompt_tokens, masked=True)
     import transformers
 
     return UpstreamTrace(
@@ -104,6 +104,19 @@ def trace_upstream(
         operators=recorder.count([None, *range(len(layer_kinds))]),
         parts=tuple(_parts(recorder, layer_kinds)),
     )
+
+
+def _run(model: Any, num_layers: int, prompt_tokens: int, *, masked: bool) -> _Recorder:
+    recorder = _Recorder()
+    ids = torch.zeros(1, prompt_tokens + 1, dtype=torch.int64, device="meta")
+    prompt, token = ids[:, 1:], ids[:, :1]
+    first = {"attention_mask": prompt} if masked else {}
+    second = {"attention_mask": ids} if masked else {}
+    with _layers_told(model, recorder, num_layers), torch.no_grad(), recorder:
+        cache = model(input_ids=prompt, use_cache=True, **first).past_key_values
+        recorder.phase = "decode"
+        model(input_ids=token, past_key_values=cache, use_cache=True, **second)
+    return recorder
 
 
 def _parts(recorder: _Recorder, layer_kinds: Sequence[str]) -> Iterator[TracedPart]:
