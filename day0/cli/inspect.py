@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,14 +62,27 @@ def command(
     started = time.perf_counter()
     _refuse_unavailable(scaffold, trace)
     columns = load_whitelist(whitelist)
-    files = resolve(model)
-    profile = read_profile(files)
-    comparison = compare_tensors(profile, files) if profile.family and files.tensors is not None else None
+    with no_search_for_cycles():
+        files = resolve(model)
+        profile = read_profile(files)
+        comparison = compare_tensors(profile, files) if profile.family and files.tensors is not None else None
     inventory = take_inventory(profile)
     coverage = judge(inventory.needs, columns, device or columns.present_device())
     report = inspect_document(files, profile, comparison, inventory, coverage, _diff(profile, diff), started)
     emit(report, as_json=json, output=output, render=lambda console: _render(report, console))
     return exit_code(report, strict=strict)
+
+
+@contextmanager
+def no_search_for_cycles() -> Iterator[None]:
+    """Half a million records may be made here and none is part of a cycle: looking for some costs time for nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _render(report: document.InspectDocument, console: Console) -> None:
