@@ -4,7 +4,8 @@
     python benchmarks/inspect_scale.py --recipe qwen3-30b-a3b --runs 3 --no-hf-mem --output -
 
 The yardstick is a new interpreter that does `json.loads` on the same headers and nothing else. Every run is a process
-of its own; in the "evicted" rows the kernel is asked beforehand to drop the files from its cache (`posix_fadvise`).
+of its own, with bytecode compiled before as in any installed program; in the "evicted" rows the kernel is asked
+beforehand to drop the files from its cache (`posix_fadvise`).
 hf-mem, where pip finds it, knows only huggingface.co; it runs in an environment of its own and its requests are sent
 to a hub on this machine that serves the same files, as are those of `day0 inspect org/name`.
 """
@@ -225,12 +226,15 @@ def main() -> None:
     parser.add_argument("--no-hf-mem", action="store_true", help="do not install and run hf-mem")
     parser.add_argument("--output", default=str(RESULTS), help="file for the page, - for stdout")
     options = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as room:
+        os.environ["PYTHONPYCACHEPREFIX"] = str(Path(room) / "bytecode")
         folder = Path(room) / "model"
         skeleton = [sys.executable, "-m", "day0.cli.main", "skeleton", f"recipe:{options.recipe}", str(folder)]
         made = measure([*skeleton, "--scale", "full", "--json"])
         document = json.loads(made.output)
         python, hf_mem = (None, "not asked for") if options.no_hf_mem else install_hf_mem(Path(room) / "hf-mem")
+        measure([sys.executable, "-m", "day0.cli.main", "inspect", str(folder), "--json"])  # compiles what it imports
         load_before = os.getloadavg()[0]
         rows = on_disk(folder, options.runs) + over_http(folder, options.runs, python)
         headers = sum(header_bytes(path) for path in folder.glob("*.safetensors"))
