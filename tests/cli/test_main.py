@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -143,14 +142,14 @@ def test_no_arguments_is_help_and_a_mistake() -> None:
     assert "Commands:" in shown.stderr
 
 
-def test_help_is_quick() -> None:
-    """The limit is 0.5 s on a quiet machine; the best of three keeps a busy one from failing the test."""
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        day0_process("--help")
-        times.append(time.perf_counter() - started)
-    assert min(times) < 0.5
+def test_help_loads_little() -> None:
+    """What makes help slow is what it imports; speed itself is for benchmarks."""
+    command = [sys.executable, "-X", "importtime", "-m", "day0.cli.main", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    loaded = {line.rpartition("|")[2].strip() for line in shown.stderr.splitlines() if line.startswith("import time:")}
+    heavy = {"torch", "transformers", "fastapi", "huggingface_hub", "numpy", "yaml", "httpx", "safetensors", "jinja2"}
+    assert loaded
+    assert not loaded & heavy
 
 
 @pytest.mark.parametrize("name", COMMANDS)
