@@ -3,7 +3,8 @@
     python benchmarks/plan_truth.py ../shared/plan_truth/rows.yaml --configs ../shared/model_configs
 
 A row's model is found by its name: its own config or recipe, else a config of the same series and size (marked `kin`)
-with the packing that the name announces. Nothing is looked up by row.
+with the packing that the name announces; one of the same shape but another packing only says bytes per token.
+Nothing is looked up by row.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Score:
     """One row: planned and observed figures, None where the row or the planner has none."""
 
     row: str
-    kin: bool
+    how: str
     weights: tuple[float, float] | None
     weight_limit: float
     token_bytes: tuple[float, float] | None
@@ -145,12 +146,15 @@ def bytes_per_token(row: dict[str, Any], planner: Planner, layout: Layout) -> tu
 def score(row: dict[str, Any], models: Models) -> Score:
     observed = row["observed"]
     try:
-        profile, kin = models.profile(row["model"])
+        found = models.find(row["model"])
+        profile = found.profile
+        if found.how == "shape":  # another packing's calibration says nothing of this one's cache
+            profile = replace(profile, quantization=None)
         planner = planner_of(row, profile)
         layout = layout_of(row, profile)
         plan = planner.plan(layout)
     except (NoConfig, Day0Error) as error:
-        return Score(row["id"], False, None, 0, None, 0, None, False, str(error))
+        return Score(row["id"], "-", None, 0, None, 0, None, False, str(error))
     packed = profile.quantization.of("routed_experts") if profile.quantization is not None else None
     four_bit = packed is not None and packed.value_bits < 5
     weights = observed["weights_gib_per_gpu"]
@@ -159,12 +163,14 @@ def score(row: dict[str, Any], models: Models) -> Score:
     exact = row["quality"] == "exact"
     return Score(
         row=row["id"],
-        kin=kin,
-        weights=(planned, weights) if weights and planned and exact else None,
+        how=found.how,
+        weights=(planned, weights) if weights and planned and exact and found.how != "shape" else None,
         weight_limit=0.05 if four_bit else 0.03,
         token_bytes=bytes_per_token(row, planner, layout),
         token_limit=0.10 if hybrid else 0.01,
-        fits=(plan.fits, observed["fits"]) if observed["fits"] is not None else None,
+        fits=(plan.fits, observed["fits"])
+        if observed["fits"] is not None and found.how != "shape" and row["gpu_mem_gib"]
+        else None,
         exact=exact,
         remark=remark_of(plan),
     )
@@ -186,15 +192,14 @@ def table(scores: list[Score]) -> str:
             cells.append("-" if pair is None else f"{form.format(pair[0])}/{form.format(pair[1])}{mark}")
         fits = "-" if each.fits is None else f"{_word(each.fits[0])}/{_word(each.fits[1])}"
         fits += "!" if each.ok("fits") is False else " "
-        kin = "kin" if each.kin else "own" if each.fits else "-"
-        lines.append(f"{each.row:52} {kin:5} {cells[0]:>19} {cells[1]:>22} {fits:>13}  {each.remark[:90]}")
+        lines.append(f"{each.row:52} {each.how:5} {cells[0]:>19} {cells[1]:>22} {fits:>13}  {each.remark[:90]}")
     for name in ("weights", "token_bytes", "fits"):
         verdicts = [each.ok(name) for each in scores if each.ok(name) is not None]
         share = 100 * sum(map(bool, verdicts)) / len(verdicts) if verdicts else 0.0
         lines.append(f"{name}: {sum(map(bool, verdicts))} of {len(verdicts)} ({share:.0f}%)")
     false_fits = [each.row for each in scores if each.fits == (True, False)]
     lines.append(f"false fits: {len(false_fits)} {', '.join(false_fits)}")
-    lines.append(f"rows without a model: {sum(each.fits is None for each in scores)} of {len(scores)}")
+    lines.append(f"rows without a model: {sum(each.how == '-' for each in scores)} of {len(scores)}")
     return "\n".join(lines)
 
 

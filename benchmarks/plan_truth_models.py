@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from day0.profile.profile import ArchitectureProfile
 from day0.profile.read import read_profile
@@ -38,35 +39,49 @@ class NoConfig(Exception):
     """No config of the model or of its kin is at hand."""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A profile and how it was found: the model's "own", a "kin" of the same packing, or a kin of its "shape" alone,
+    whose weights say nothing of the model's."""
+
+    profile: ArchitectureProfile
+    how: Literal["own", "kin", "shape"]
+
+
 class Models:
     """Configs under a folder of `org--name/config.json`, and the packaged recipes."""
 
     def __init__(self, folder: Path) -> None:
         self._paths = {path.parent.name.replace("--", "/"): path for path in sorted(folder.glob("*/config.json"))}
-        self._recipes = {
-            load_yaml(path).get("launch", {}).get("model"): path.stem for path in list_data("recipes/models", ".yaml")
-        }
+        self._recipes: dict[str, str] = {}
+        for path in list_data("recipes/models", ".yaml"):
+            launch = load_yaml(path).get("launch", {})
+            self._recipes |= {name: path.stem for name in (launch.get("model"), *launch.get("also", ())) if name}
 
-    def profile(self, name: str) -> tuple[ArchitectureProfile, bool]:
-        """The profile of a model, and whether its config is only a relative's."""
+    def find(self, name: str) -> Found:
         inner = re.search(r"\(([^)]+/[^)]+)\)", name)
-        words = name if inner is None else f"{name.split('(')[0]} {inner.group(1)}"
-        for known in (name, inner.group(1) if inner else name):
-            if known in self._paths and (inner is None or not _packing(name.split("(")[0])):
-                return _read(known, json.loads(self._paths[known].read_text())), False
-            if known in self._recipes and inner is None:
-                return read_profile(resolve(f"recipe:{self._recipes[known]}")), False
-        return self._kin(inner.group(1) if inner else name, _packing(words)), True
+        if inner is not None:  # "a packing of (org/base)"
+            return self._kin(inner.group(1), _packing(name))
+        if name in self._paths:
+            return Found(_read(name, json.loads(self._paths[name].read_text())), "own")
+        if name in self._recipes:
+            return Found(read_profile(resolve(f"recipe:{self._recipes[name]}")), "own")
+        return self._kin(name, _packing(name))
 
-    def _kin(self, name: str, packing: str | None) -> ArchitectureProfile:
+    def _kin(self, name: str, packing: str | None) -> Found:
         """A config of the same series, without its minor version if need be, packed as the name says."""
         for loose in (False, True):
             kin = [known for known in self._paths if _series(known, loose) == _series(name, loose)]
-            if kin:
-                same = [known for known in kin if _packing(known) == packing]
-                chosen = (same or [known for known in kin if _packing(known) is None] or kin)[-1]
-                config = json.loads(self._paths[chosen].read_text())
-                return _read(name, _packed(config, packing, name))
+            if not kin:
+                continue
+            same = [known for known in kin if _packing(known) == packing]
+            plain = [known for known in kin if _packing(known) is None]
+            config = json.loads(self._paths[(same or plain or kin)[-1]].read_text())
+            sections = "quantization_config" in config
+            if packing == "fp8" and not sections:
+                config, same = _packed_fp8(config, name), same or kin
+            # A name without a packing word may still be of a packed release; then its kin is one as well.
+            return Found(_read(name, config), "kin" if same else "shape")
         raise NoConfig(f"no config of {name} or of its series")
 
 
@@ -85,12 +100,8 @@ def _series(name: str, loose: bool) -> tuple[str, ...]:
     return tuple(re.sub(r"(\d)\.\d+$", r"\1", word) if loose else word for word in kept)
 
 
-def _packed(config: dict[str, Any], packing: str | None, name: str) -> dict[str, Any]:
-    """The config with the packing that a name announces, where its usual section is known."""
-    if packing is None or "quantization_config" in config:
-        return config
-    if packing != "fp8":
-        raise NoConfig(f"no section known for {packing} of {name}")
+def _packed_fp8(config: dict[str, Any], name: str) -> dict[str, Any]:
+    """The config with the usual section of an FP8 release, by rows where the name says "dynamic", else by blocks."""
     packed = copy.deepcopy(config)
     packed["quantization_config"] = dict(_FP8_ROWS if "dynamic" in name.lower() else _FP8_BLOCKS)
     return packed

@@ -13,10 +13,14 @@ from day0.source.data_files import data_path, list_data, load_yaml
 
 GIB = 2**30
 _GB = 1e9
+_MOST = 1e18
+"""No figure of a machine is larger, in whatever unit it is given."""
 _SPEC = re.compile(r"(?P<gpu>[A-Za-z0-9_.-]+):(?P<count>\d+)(?:x(?P<nodes>\d+))?")
 _NUMBERS = ("memory_bytes", "bandwidth_gb_s", "link_gb_s", "gpus_per_node", "network_gb_s")
 _KEYS = ("name", "title", "vendor", "generation", *_NUMBERS, "tflops", "sources", "gpu", "nodes")
 _RATES = ("bf16", "fp8", "fp4")
+MOST_GPUS = 65_536
+"""More than any one deployment has; the search looks at every way to share them out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +152,18 @@ def _build(values: Mapping[str, Any], where: str, notes: tuple[str, ...] = ()) -
         link_bandwidth=_positive(values, "link_gb_s", where) * _GB,
         sources={str(key): str(source) for key, source in (values.get("sources") or {}).items()},
     )
-    return Cluster(
+    cluster = Cluster(
         gpu=gpu,
         gpus_per_node=_whole(values, "gpus_per_node", where),
         nodes=_whole({"nodes": 1, **values}, "nodes", where),
         network_bandwidth=_positive(values, "network_gb_s", where) * _GB,
         notes=notes,
     )
+    if cluster.gpus > MOST_GPUS:
+        raise InputError(
+            f"{cluster.gpus:,} GPUs are more than one deployment has", where=where, hint=f"at most {MOST_GPUS:,}"
+        )
+    return cluster
 
 
 def _rates(value: Any, where: str) -> dict[str, float]:
@@ -170,8 +179,9 @@ def _rates(value: Any, where: str) -> dict[str, float]:
 
 def _positive(values: Mapping[str, Any], key: str, where: str) -> float:
     value = values[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise InputError(f"{key} must be a number above 0, got {value!r}", where=where)
+    # The bound keeps out infinity and what no float holds; a comparison with NaN is false.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _MOST:
+        raise InputError(f"{key} must be a number above 0 and at most {_MOST:g}, got {value!r}", where=where)
     return float(value)
 
 

@@ -20,7 +20,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
     """The leading numbers of a version ("0.5.23rc1" -> 0, 5, 23)."""
     numbers = []
     for part in version.split("."):
-        digits = re.match(r"\d+", part)
+        digits = re.match(r"[0-9]{1,18}", part)  # as many digits as a date and time have; more is no version
         if digits is None:
             break
         numbers.append(int(digits.group()))

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
-from day0.plan.cluster import Cluster
+from msgspec import Meta
+
+from day0.plan.cluster import MOST_GPUS, Cluster
 from day0.plan.mixer_sizes import head_cuts, latent_part
 from day0.profile.profile import ArchitectureProfile, DenseFeedForward, FeedForward, Mixer, RoutedExperts
 
 VOCABULARY_MULTIPLE = 64
 """Rows of the embedding and the head are padded to a multiple of this before they are cut, as vLLM and SGLang do."""
+
+Degree = Annotated[int, Meta(ge=1, le=MOST_GPUS)]
+"""A number of ranks; the bounds are those of a plan file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +30,13 @@ class Layout:
     of an attention group (decode context parallelism); it needs no ranks of its own.
     """
 
-    tp: int = 1
-    pp: int = 1
-    ep: int = 1
-    dp: int = 1
-    cp: int = 1
-    attention_tp: int = 1
-    expert_tp: int = 1
+    tp: Degree = 1
+    pp: Degree = 1
+    ep: Degree = 1
+    dp: Degree = 1
+    cp: Degree = 1
+    attention_tp: Degree = 1
+    expert_tp: Degree = 1
 
     @property
     def stage_ranks(self) -> int:
@@ -109,7 +115,7 @@ def padded_vocabulary(profile: ArchitectureProfile) -> int:
 
 def _degrees(limit: int, *sizes: int) -> str:
     """The cuts up to `limit` that divide all sizes, for a message."""
-    fitting = [str(n) for n in range(1, limit + 1) if all(size % n == 0 for size in sizes)]
+    fitting = [str(n) for n in range(1, min(limit, *sizes) + 1) if all(size % n == 0 for size in sizes)]
     return ", ".join(fitting)
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from day0.plan.activations import forward_peak, logits_peak
-from day0.plan.cluster import GIB, Cluster
-from day0.plan.kv_formats import kernel_entry, pending_planes
+from day0.plan.cluster import GIB, Cluster, Gpu
+from day0.plan.kv_formats import kernel_entry
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import divisors, expert_pool, fill, is_routed, stage_layouts, whole_products
 from day0.plan.memory import Budget, Capacity, RankNeed, Settings, element_size
@@ -21,8 +21,12 @@ from day0.plan.weights import Cuts
 from day0.plan.workload import Workload
 from day0.profile.profile import ArchitectureProfile, CachePlane, Mixer
 
-DEFAULT_CHUNK = 8192
 DEFAULT_NUM_SEQS = 256
+_DEFAULTS = ((20, 2048, 8, 8), (35, 2048, 24, 80), (60, 4096, 32, 160), (160, 8192, 256, 512))
+"""Below so many GiB: tokens of a chunk, and the largest batch with a graph below tp 4 and from it on."""
+_LARGEST_DEFAULTS = (16384, 512, 512)
+_DRAFTED_STATES = 4
+"""States a speculating request keeps besides its own: one for each token of a draft of three and the one before."""
 _MIB = 2**20
 _CONTEXT = int(0.25 * GIB)
 _COMMUNICATORS = int(0.13 * GIB)
@@ -108,8 +112,9 @@ class SglangAccounting:
         return kernel_entry(mixer, plane, kv_dtype)
 
     def extra_planes(self, mixer: Mixer) -> tuple[CachePlane, ...]:
-        """What the engine keeps in its pool beside the planes of the profile."""
-        return pending_planes(mixer)
+        """Nothing: what compressors have pending is a ring per request here, not per token."""
+        del mixer
+        return ()
 
     def capacity(self, need: RankNeed, pool: int) -> tuple[Capacity, int]:
         """What a pool of so many bytes holds, its state pool taken elsewhere; a token is the unit."""
@@ -132,7 +137,7 @@ class SglangAccounting:
 
     def budget(self, need: RankNeed) -> Budget:
         layout, workload = need.layout, need.workload
-        chunk = workload.max_batched_tokens or DEFAULT_CHUNK
+        chunk = workload.max_batched_tokens or self.defaults(need.gpu, layout)[0]
         running = max(workload.max_num_seqs or DEFAULT_NUM_SEQS, 0 if workload.max_num_seqs else need.sequences)
         fraction = workload.mem_fraction or self.default_fraction(need, chunk, running)
         comm = _COMMUNICATORS if layout.ranks > 1 else 0
@@ -157,10 +162,17 @@ class SglangAccounting:
             settings=Settings(fraction, running, chunk, asked),
         )
 
+    def defaults(self, gpu: Gpu, layout: Layout) -> tuple[int, int]:
+        """Tokens of a chunk and the largest batch with a graph, by the GPU's memory; replicas share a chunk out."""
+        rows = (row for limit, *row in _DEFAULTS if gpu.memory_bytes < limit * GIB)
+        chunk, few, many = next(rows, _LARGEST_DEFAULTS)
+        shared = layout.dp if layout.tp > layout.attention_tp else 1
+        return chunk // shared, few if layout.tp < 4 else many
+
     def default_fraction(self, need: RankNeed, chunk: int, running: int) -> float:
         """The share SGLang computes where none is given: 1 less a reserve for chunks, graphs and communicators."""
         layout = need.layout
-        graph_batch = min(running, DEFAULT_NUM_SEQS)
+        graph_batch = min(running, self.defaults(need.gpu, layout)[1])
         reserve = 512 + 1.5 * chunk + 2 * graph_batch + 1024 * layout.tp * layout.pp / 8
         if layout.tp > layout.attention_tp:
             reserve += 3 * graph_batch * layout.dp
@@ -180,6 +192,8 @@ def state_pool(need: RankNeed, rest: int) -> tuple[int, int | None, int | None]:
     state = need.cache.state_bytes
     if not state:
         return 0, None, None
+    if need.workload.speculate:
+        rest = max(0, rest - _DRAFTED_STATES * (need.workload.max_num_seqs or need.sequences) * state)
     usual = int(rest * _STATE_RATIO / (1 + _STATE_RATIO)) // state
     wanted = min(STATE_SLOTS_PER_REQUEST * need.sequences, rest // state)
     slots = max(usual, wanted)

@@ -26,6 +26,8 @@ DEFAULT_FRACTION = 0.9
 _LATENT_BLOCK_TOKENS = 128
 """Alignment of a latent layer's block in hybrid models, which the decoding kernels ask for."""
 _NON_TORCH = int(0.13 * GIB)
+_FIRST_ENGINE_NON_TORCH = (int(0.35 * GIB), int(1.79 * GIB))
+"""What builds before V1 logged on an RTX 3090 and on an H100."""
 _COMMUNICATORS = int(0.41 * GIB)
 _GRAPHS = GIB
 _LOGIT_BYTES = 38
@@ -112,7 +114,10 @@ class VllmAccounting:
         layer = forward_peak(need, settings.max_batched_tokens)
         activations = max(layer, logits_peak(need, settings.max_num_seqs, _LOGIT_BYTES))
         comm = _COMMUNICATORS if need.layout.ranks > 1 else 0
-        counted = _NON_TORCH + (_GRAPHS if self.counts_graphs else 0)
+        outside = _NON_TORCH
+        if not self.is_second_engine:
+            outside = _FIRST_ENGINE_NON_TORCH[need.gpu.memory_bytes >= _BIG_CARD]
+        counted = outside + (_GRAPHS if self.counts_graphs else 0)
         share = int(need.gpu.memory_bytes * settings.mem_fraction)
         pool = max(0, share - weights - activations - comm - counted)
         capacity, block_bytes = self.capacity(need, pool)
@@ -127,7 +132,7 @@ class VllmAccounting:
             state_pool=state,
             kv_pool=held * block_bytes - state,
             comm=comm,
-            overhead=_NON_TORCH + _GRAPHS,
+            overhead=outside + _GRAPHS,
             capacity=capacity,
             settings=settings,
         )
@@ -143,11 +148,18 @@ class VllmAccounting:
     def _settings(self, need: RankNeed) -> Settings:
         workload = need.workload
         rows, tokens = self.defaults(need.gpu)
+        if not self.is_second_engine:  # a prompt went through in one step, unless it was so long that it was cut
+            rows, tokens = 256, max(2048, workload.context) if workload.context <= 32768 else 512
         return Settings(
             workload.mem_fraction or DEFAULT_FRACTION,
             workload.max_num_seqs or max(rows, need.sequences),
             workload.max_batched_tokens or tokens,
         )
+
+    @property
+    def is_second_engine(self) -> bool:
+        """Whether V1 is the default, whose steps are chunked whatever the context."""
+        return is_since(self.version, _SECOND_ENGINE)
 
     @property
     def counts_graphs(self) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from day0.errors import InputError
 from day0.plan.cluster import Cluster, cluster_from, describe
@@ -17,6 +19,20 @@ from day0.source.data_files import dump_yaml, load_yaml
 
 SCHEMA = "day0.plan-file/1"
 _KEYS = ("schema", "model", "engine", "cluster", "layout", "workload", "settings", "predicted")
+
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    id: str
+    revision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    name: str
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,56 +75,42 @@ def read_plan(path: Path) -> PlanFile:
     if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
         raise InputError(f"not a plan file: its `schema` is not {SCHEMA!r}", where=where)
     _refuse_unknown(document, _KEYS, where)
-    model = _section(document, "model", ("id", "revision"), where)
-    engine = _section(document, "engine", ("name", "version"), where)
-    settings = document.get("settings")
+    model = _section(_Model, document, "model", where)
+    engine = _section(_Engine, document, "engine", where)
     return PlanFile(
-        model=str(model.get("id")),
-        revision=model.get("revision"),
-        engine=str(engine.get("name")),
-        engine_version=engine.get("version"),
+        model=model.id,
+        revision=model.revision,
+        engine=engine.name,
+        engine_version=engine.version,
         cluster=cluster_from(document.get("cluster"), f"{where}: cluster"),
-        layout=_whole_numbers(Layout, document, "layout", where),
-        workload=_workload(document, where),
-        settings=None if settings is None else Settings(**_section(document, "settings", _names(Settings), where)),
-        predicted=tuple(dict(line) for line in document.get("predicted") or ()),
+        layout=_section(Layout, document, "layout", where),
+        workload=_section(Workload, document, "workload", where),
+        settings=None if document.get("settings") is None else _section(Settings, document, "settings", where),
+        predicted=_convert(document.get("predicted") or (), tuple[dict[str, int], ...], f"{where}: predicted"),
     )
 
 
-def _names(record: type) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(record))
-
-
-def _section(document: Mapping[str, Any], key: str, known: tuple[str, ...], where: str) -> dict[str, Any]:
-    values = document.get(key)
+def _section(record: type[Record], document: Mapping[str, Any], key: str, where: str) -> Record:
+    """A section as the record that was written there; whatever does not fit is named with its place."""
+    values, place = document.get(key), f"{where}: {key}"
     if not isinstance(values, Mapping):
-        raise InputError("the section is missing or no mapping", where=f"{where}: {key}")
-    _refuse_unknown(values, known, f"{where}: {key}")
-    return dict(values)
+        raise InputError("the section is missing or no mapping", where=place)
+    _refuse_unknown(values, tuple(each.name for each in fields(record)), place)  # type: ignore[arg-type]
+    try:
+        return _convert(dict(values), record, place)
+    except InputError as error:  # a record's own rule does not know where its values are from
+        raise InputError(error.message, where=error.where or place, hint=error.hint) from None
+
+
+def _convert(value: Any, kind: type[Record], place: str) -> Record:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        raise InputError(message, where=place + path.rstrip("`")) from None
 
 
 def _refuse_unknown(values: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
     unknown = [str(key) for key in values if key not in known]
     if unknown:
         raise InputError(f"unknown key {', '.join(unknown)}", where=where, hint=f"known keys: {', '.join(known)}")
-
-
-def _whole_numbers(record: type[Layout], document: Mapping[str, Any], key: str, where: str) -> Layout:
-    values = _section(document, key, _names(record), where)
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"must be a whole number above 0, got {value!r}", where=f"{where}: {key}.{name}")
-    return record(**values)
-
-
-def _workload(document: Mapping[str, Any], where: str) -> Workload:
-    values = _section(document, "workload", _names(Workload), where)
-    for name, value in values.items():
-        kinds: tuple[type, ...] = {"kv_dtype": (str,), "mem_fraction": (int, float), "speculate": (bool,)}.get(
-            name, (int,)
-        )
-        if value is not None and (isinstance(value, bool) != (kinds == (bool,)) or not isinstance(value, kinds)):
-            raise InputError(f"has the wrong kind of value: {value!r}", where=f"{where}: workload.{name}")
-    if not isinstance(values.get("context"), int):
-        raise InputError("must say the context in tokens", where=f"{where}: workload.context")
-    return Workload(**values)

@@ -10,7 +10,7 @@ from day0.errors import InputError
 from day0.profile.profile import ArchitectureProfile
 from day0.source.data_files import list_data, load_yaml
 
-_SECTION_KEYS = ("model", "model_types")
+_SECTION_KEYS = ("model", "also", "model_types")
 _ENGINE_KEYS = ("image", "arguments", "env", "notes")
 
 

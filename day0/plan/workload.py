@@ -12,6 +12,8 @@ _LONG_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _DEFAULT_CONTEXT = 8192
 _DEFAULT_PROMPT = 4096
 _DEFAULT_DECODE = 1024
+_MOST = 10**12
+"""Tokens or requests beyond any machine: a larger number is a slip of the hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class Workload:
     def __post_init__(self) -> None:
         for name in ("context", "concurrency", "prompt", "decode", "max_num_seqs", "max_batched_tokens"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+            if value is not None and not 1 <= value <= _MOST:
+                raise InputError(f"--{name.replace('_', '-')} must be from 1 to {_MOST:,}, got {value}")
         if self.mem_fraction is not None and not 0.0 < self.mem_fraction <= 1.0:
             raise InputError(f"--mem-fraction must be in (0, 1], got {self.mem_fraction}")
         if self.kv_dtype != "auto":

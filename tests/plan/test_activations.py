@@ -22,7 +22,7 @@ Profiles = dict[str, ArchitectureProfile]
 def needs(planner: Any, profile: ArchitectureProfile, spec: str, **sizes: int) -> tuple[RankNeed, ...]:
     made = planner(profile, spec, "vllm", context=4096)
     layout = made.accounting.complete(LayoutRequest(**sizes), profile, made.cluster.gpus)
-    return made.needs(layout, made._table)
+    return made.needs(layout, made.table)
 
 
 def test_a_dense_layer_is_its_gated_mlp(planner: Any, profiles: Profiles) -> None:

@@ -51,6 +51,12 @@ def test_no_gpu_is_no_cluster(spec: str) -> None:
         parse_cluster(spec)
 
 
+@pytest.mark.parametrize("spec", ["h200:99999999999999999999", "h200:8x99999999", "h200:1" + 400 * "0"])
+def test_more_gpus_than_there_are_is_refused_before_the_search(spec: str) -> None:
+    with pytest.raises(InputError):
+        parse_cluster(spec)
+
+
 def test_more_gpus_on_a_node_than_usual_is_remarked_on() -> None:
     assert not parse_cluster("h200:8").notes
     assert "h200:8x2" in parse_cluster("h200:16").notes[0]

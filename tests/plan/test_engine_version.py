@@ -24,3 +24,7 @@ def test_no_version_is_the_newest() -> None:
 def test_builds_named_by_their_date_are_compared_by_it() -> None:
     assert is_since("nightly 2026-05-15", SINCE) and is_since("2026-05", SINCE) and is_since("2026-08 fork", SINCE)
     assert not is_since("main 2026-05-14", SINCE) and not is_since("nightly 2025-11", SINCE)
+
+
+def test_a_number_without_end_is_no_number() -> None:
+    assert len(version_numbers("9" * 5000)) == 1

@@ -21,7 +21,7 @@ def only_plan(planner: Planner, **sizes: int) -> Plan:
 
 def only_need(planner: Planner, **sizes: int) -> RankNeed:
     layout = planner.accounting.complete(LayoutRequest(**sizes), planner.profile, planner.cluster.gpus)
-    return planner.needs(layout, planner._table)[0]  # type: ignore[arg-type]
+    return planner.needs(layout, planner.table)[0]  # type: ignore[arg-type]
 
 
 def test_decoding_alone_reads_the_weights_once(planner: Any, profiles: Profiles) -> None:

@@ -109,3 +109,8 @@ def test_a_label_names_what_differs_from_one() -> None:
     assert Layout().label == "one rank"
     assert Layout(tp=8, pp=2, attention_tp=8).label == "tp 8 pp 2"
     assert Layout(tp=16, ep=16, dp=2, attention_tp=8).label == "tp 16 ep 16 dp 2 attention tp 8"
+
+
+def test_a_degree_out_of_reach_is_answered_at_once(profiles: Profiles) -> None:
+    rules = broken(profiles["llama-3.1-8b"], "h200:8", tp=10**30, attention_tp=10**30)
+    assert {"ranks", "mlp-width"} <= rules.keys()
