@@ -6,11 +6,13 @@ import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from day0.cli import inspect_extras as extras
 from day0.cli.output import emit
 from day0.coverage import Coverage, judge, load_whitelist
 from day0.errors import ExitCode, InputError
@@ -47,11 +49,16 @@ def command(
         str | None, typer.Option(metavar="OTHER", help="Compare with another model: fields, operators, sizes.")
     ] = None,
     scaffold: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write stubs for the missing operators (not available yet).")
+        Path | None, typer.Option(metavar="DIR", help="Write a package for each operator that is lacking.")
     ] = None,
+    operator: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="With --scaffold: this operator, lacking or not.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="With --scaffold: overwrite files that were edited.")] = False,
     trace: Annotated[
-        bool, typer.Option("--trace", help="List the upstream definition's primitive operators (not available yet).")
+        bool, typer.Option("--trace", help="Count the primitive operators of the definition in transformers.")
     ] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all of it as one HTML page.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings and unverified operators count as no.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
     output: Annotated[
@@ -60,7 +67,8 @@ def command(
 ) -> ExitCode:
     """Say what a model is, which operators it needs, and which of them we lack."""
     started = time.perf_counter()
-    _refuse_unavailable(scaffold, trace)
+    if scaffold is None and (operator or force):
+        raise InputError("means something only with --scaffold", where="--operator" if operator else "--force")
     columns = load_whitelist(whitelist)
     with no_search_for_cycles():
         files = resolve(model)
@@ -69,6 +77,13 @@ def command(
     inventory = take_inventory(profile)
     coverage = judge(inventory.needs, columns, device or columns.present_device())
     report = inspect_document(files, profile, comparison, inventory, coverage, _diff(profile, diff), started)
+    if trace:
+        report = replace(report, trace=extras.trace_definition(files, profile))
+    if scaffold is not None:
+        made = extras.write_scaffold(files.id, coverage, columns, scaffold, operator or (), force=force)
+        report = replace(report, scaffold=made)
+    if html is not None:
+        extras.write_page(report, html)
     emit(report, as_json=json, output=output, render=lambda console: _render(report, console))
     return exit_code(report, strict=strict)
 
@@ -121,6 +136,7 @@ def inspect_document(
         vision=document.vision_facts(profile),
         audio=document.audio_facts(profile),
         mtp=document.mtp_facts(profile, params),
+        quantization=document.quantization_facts(profile),
         device=coverage.device,
         operators=document.operator_facts(coverage),
         coverage=coverage.counts,
@@ -132,6 +148,7 @@ def inspect_document(
         unexplained=unexplained,
         diff=diff,
         scaffold=None,
+        trace=None,
         next=next_steps(files.id, nearest, coverage, findings, has_weights=files.tensors is not None),
         seconds=time.perf_counter() - started,
     )
@@ -168,9 +185,3 @@ def _diff(profile: ArchitectureProfile, other: str | None) -> ProfileDiff | None
         return None
     files = resolve(other)
     return diff_profiles(profile, read_profile(files), files.id)
-
-
-def _refuse_unavailable(scaffold: Path | None, trace: bool) -> None:
-    for option, given in (("--scaffold", scaffold is not None), ("--trace", trace)):
-        if given:
-            raise InputError("not available yet", where=option, hint="inspect without it lists the missing operators")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from day0.errors import Finding
 from day0.profile.audit_config import audit_config
 from day0.profile.audit_processor import audit_processor
+from day0.profile.audit_samples import audit_samples
 from day0.profile.audit_tensors import audit_tensors
 from day0.profile.audit_tokens import audit_tokens
 from day0.profile.profile import ArchitectureProfile
@@ -29,4 +30,5 @@ def audit(
         *audit_config(files, profile),
         *audit_tokens(files, profile, tokenizer),
         *audit_processor(files, profile),
+        *audit_samples(files, profile),
     )

@@ -123,6 +123,7 @@ class InspectDocument:
     unexplained: tuple[TensorPattern, ...]
     diff: ProfileDiff | None
     scaffold: dict[str, Any] | None
+    trace: dict[str, Any] | None
     next: tuple[str, ...]
     seconds: float
 
