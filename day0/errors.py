@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
@@ -64,3 +65,12 @@ class CannotSay(Day0Error):
     """The answer needs something that was not checked or not understood."""
 
     exit_code = ExitCode.CANNOT_SAY
+
+
+_FAILING_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+def not_written(error: OSError, where: object) -> Day0Error:
+    """Why a file or folder was not written: a full or failing disk is the environment's fault, else the place is."""
+    kind = EnvironmentFault if error.errno in _FAILING_DISK else InputError
+    return kind(f"cannot be written: {error.strerror or error}", where=str(where))

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from day0.errors import EnvironmentFault, InputError
+from day0.errors import EnvironmentFault, not_written
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,7 +70,7 @@ def write_file(path: Path, data: bytes) -> None:
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
+        raise not_written(error, path) from None
 
 
 def status_console() -> Console:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
+import os
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from day0.errors import CannotSay, InputError
@@ -121,10 +124,20 @@ def _write_shards(folder: Path, specs: tuple[TensorSpec, ...], seed: int, shards
         filled += tensor.nbytes
     weight_map: dict[str, str] = {}
     for file_name, part in zip(shard_names(len(parts)), parts.values(), strict=True):
-        save_file(part, folder / file_name, metadata={"format": "pt"})
-        (folder / file_name).chmod(0o644)
+        _save(part, folder / file_name)
         weight_map |= dict.fromkeys(part, file_name)
     write_json(folder / INDEX_NAME, {"metadata": {"total_size": total}, "weight_map": weight_map})
+
+
+def _save(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    try:
+        save_file(tensors, path, metadata={"format": "pt"})
+    except SafetensorError as error:  # its Rust code tells of the disk in text only: "... (os error 28)"
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
+    path.chmod(0o644)
 
 
 def _random(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from day0.errors import InputError
+from day0.errors import InputError, not_written
 
 MARKER = "day0_skeleton.json"
 """Says that a folder was written here, and from what; only such a folder is ever replaced."""
@@ -22,7 +22,7 @@ def skeleton_folder(out: Path, *, force: bool) -> Iterator[Path]:
     """An empty folder to fill, which then takes the place of `out`; after an error all is as it was.
 
     Raises InputError where `out` holds something other than a skeleton, or a skeleton without `force`, or where it
-    cannot be written.
+    cannot be written; EnvironmentFault where the disk is full.
     """
     try:
         _check_target(out, force)
@@ -39,7 +39,7 @@ def skeleton_folder(out: Path, *, force: bool) -> Iterator[Path]:
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}", where=str(out)) from None
+        raise not_written(error, out) from None
 
 
 def _check_target(out: Path, force: bool) -> None:

@@ -21,6 +21,7 @@ from day0.errors import EnvironmentFault, InputError
 
 # In a wheel the data lies inside the package (pyproject.toml puts it there); in a checkout, beside it.
 _PACKAGE = Path(__file__).resolve().parent.parent
+MAX_YAML_CHARACTERS = 16_000_000
 _ODD_LINE_ENDS = "\r\x85\u2028\u2029"
 _MERGE = "tag:yaml.org,2002:merge"
 
@@ -46,11 +47,14 @@ def list_data(folder: str, suffix: str) -> list[Path]:
 def load_yaml(path: Path) -> Any:
     """Load one YAML document. Which keys it may hold is the caller's to check."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_YAML_CHARACTERS + 1)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
     except UnicodeDecodeError as error:
         raise InputError(f"not UTF-8 text (byte {error.start})", where=str(path)) from None
+    if len(text) > MAX_YAML_CHARACTERS:
+        raise InputError(f"has more than {MAX_YAML_CHARACTERS:,} characters, which nobody wrote", where=str(path))
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:

@@ -23,8 +23,8 @@ _FORMS = "a model folder, a config.json, a hub id (org/name or org/name@revision
 
 def resolve(model: str) -> ModelFiles:
     """Read what `model` names. A path that exists wins over the other forms."""
-    path = Path(model).expanduser() if model else None
-    if path is not None and _exists(path):
+    path = _path(model)
+    if path is not None:
         return read_folder(path, model_id=model) if path.is_dir() else read_config_file(path, model_id=model)
     if model.startswith(_RECIPE_PREFIX):
         return read_recipe(model.removeprefix(_RECIPE_PREFIX))
@@ -37,11 +37,13 @@ def resolve(model: str) -> ModelFiles:
     raise InputError("names no model that day0 can find", where=repr(model), hint=f"give {_FORMS}")
 
 
-def _exists(path: Path) -> bool:
+def _path(model: str) -> Path | None:
+    """The file or folder that `model` names, None where there is none."""
     try:
-        return path.exists()
-    except (OSError, ValueError):  # too long for a path, or not one at all
-        return False
+        path = Path(model).expanduser()
+        return path if model and path.exists() else None
+    except (OSError, ValueError, RuntimeError):  # too long for a path, not one at all, or of a user without a home
+        return None
 
 
 def fetch_weights(files: ModelFiles) -> Path:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from day0.cli.output import emit, encode, printable, status_console, write_file
-from day0.errors import ExitCode, InputError
+from day0.errors import EnvironmentFault, ExitCode, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -123,6 +123,11 @@ def test_unwritable_file_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         write_file(tmp_path, b"x")
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_a_full_disk_is_no_fault_of_the_input() -> None:
+    with pytest.raises(EnvironmentFault, match="No space left"):
+        write_file(Path("/dev/full"), b"x")
 
 
 def test_status_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,9 +7,10 @@ import pytest
 import torch
 import transformers
 from closeness import relative_error, worst_error
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from day0.errors import CannotSay, InputError
+from day0.errors import CannotSay, EnvironmentFault, InputError
 from day0.profile.read import read_profile
 from day0.profile.tensors import compare_tensors, expected_tensors
 from day0.runtime.engine.engine import Engine
@@ -118,6 +119,16 @@ def test_a_failure_leaves_the_old_one_and_no_rubbish(tmp_path: Path, monkeypatch
         write_tiny(files, out, seed=1, force=True)
     assert contents(out) == before
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("day0.runtime.skeleton.save_file", no_room)
+    with pytest.raises(EnvironmentFault, match="No space left"):
+        write_tiny(resolve("recipe:llama-3.1-8b"), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_family_is_refused(tmp_path: Path) -> None:

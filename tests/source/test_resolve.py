@@ -101,7 +101,7 @@ def test_nonsense_is_told_the_forms(model: str) -> None:
     assert "org/name" in caught.value.hint or "no such file" in caught.value.message
 
 
-@pytest.mark.parametrize("model", ["/absent/folder", "./absent", "../absent/x", "absent/config.json"])
+@pytest.mark.parametrize("model", ["/absent/folder", "./absent", "../absent/x", "absent/config.json", "~nobody-here/x"])
 def test_missing_path_is_not_sought_on_the_hub(model: str) -> None:
     with pytest.raises(InputError, match="no such file or folder"):
         resolve(model)
