@@ -45,7 +45,8 @@ def _fields(name: str, values: Mapping[str, Any], tower: Mapping[str, Any]) -> I
     named = named or next((f"{key} {inner[key]}" for key in _CLASS_KEYS[:-1] if isinstance(inner.get(key), str)), "")
     used = [f"{key} {inner[key]}" for key, _ in _SIZES if inner.get(key) is not None]
     yield Finding("processor-file", "note", name, f"{named or 'no class named'}; {', '.join(used) or 'no sizes'}")
-    if name == _IMAGE and not named and "auto_map" not in values:
+    # A section of settings belongs to the repository's own class, which auto_map or the engine names.
+    if name == _IMAGE and not named and inner is values and "auto_map" not in values:
         text = f"names no class ({', '.join(_CLASS_KEYS[:3])})"
         yield Finding(
             "processor-class-missing", "warning", name, text, "loaders refuse it, or guess by the model's type"
