@@ -12,6 +12,7 @@ from day0.engines.emit import EMIT_FORMS
 from day0.engines.launch import Launch, LaunchRequest
 from day0.engines.table import LAUNCHERS
 from day0.errors import ExitCode, InputError
+from day0.plan import questions
 from day0.plan.accounting import Accounting, accounting_for
 from day0.plan.cluster import Cluster, parse_cluster
 from day0.plan.layout import LayoutRequest
@@ -49,6 +50,10 @@ def command(
     max_num_seqs: options.MaxNumSeqs = None,
     max_num_batched_tokens: options.MaxBatchedTokens = None,
     load: options.Load = None,
+    speculate: options.Speculate = None,
+    rank_by: options.RankBy = options.Goal.THROUGHPUT,
+    most_context: options.MostContext = False,
+    fewest_gpus: options.FewestGpus = False,
     top: options.Top = 5,
     emit: options.Emit = None,
     html: options.Html = None,
@@ -73,10 +78,19 @@ def command(
         "mem_fraction": mem_fraction,
         "max_num_seqs": max_num_seqs,
         "max_batched_tokens": max_num_batched_tokens,
+        "speculate": speculate,
     }
     workload = _workload(saved, profile, asked)
     planner = Planner(profile, machines, accounting, workload, files.weight_bytes)
-    answer = _answer(planner, LayoutRequest(tp, pp, ep, dp, cp, attention_tp), saved, top)
+    if most_context and fewest_gpus:
+        raise InputError("--most-context and --fewest-gpus are two questions", hint="ask one at a time")
+    layout = LayoutRequest(tp, pp, ep, dp, cp, attention_tp)
+    if most_context:
+        planner, answer = questions.most_context(planner, layout, top)
+    elif fewest_gpus:
+        planner, answer = questions.fewest_gpus(planner, layout, top)
+    else:
+        answer = _answer(planner, layout, saved, top, rank_by.value)
     requests = _launch_requests(answer, files, planner)
     launches = tuple(LAUNCHERS[accounting.name](each) for each in requests)
     document = plan_document(files, planner, answer, launches, time.perf_counter() - started)
@@ -116,13 +130,13 @@ def _workload(
     return make_workload(profile, **given)  # type: ignore[arg-type]
 
 
-def _answer(planner: Planner, request: LayoutRequest, saved: PlanFile | None, top: int) -> Answer:
+def _answer(planner: Planner, request: LayoutRequest, saved: PlanFile | None, top: int, goal: str) -> Answer:
     if not request.is_empty:
         return validate(planner, request)
     if saved is not None:
         plan = planner.plan(saved.layout)
         return Answer(1, int(bool(planner.check(saved.layout))), (plan,))
-    return search(planner, top)
+    return search(planner, top, goal)
 
 
 def _launch_requests(answer: Answer, files: ModelFiles, planner: Planner) -> tuple[LaunchRequest, ...]:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from day0.plan.cluster import MOST_GPUS
+
 
 class Engine(StrEnum):
     DAY0 = "day0"
@@ -25,19 +27,33 @@ class Form(StrEnum):
     YAML = "yaml"
 
 
+class Goal(StrEnum):
+    """What `--rank-by` puts first."""
+
+    THROUGHPUT = "throughput"
+    LATENCY = "latency"
+    CONTEXT = "context"
+    CONCURRENCY = "concurrency"
+    FIT = "fit"
+
+
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Hub id, folder, config.json or recipe:NAME.")]
 ClusterSpec = Annotated[
     str | None, typer.Option("--cluster", metavar="SPEC", help="GPU:COUNT, GPU:COUNTxNODES or a cluster file.")
 ]
-TensorParallel = Annotated[int | None, typer.Option(min=1, metavar="N", help="Tensor parallel ranks.")]
-PipelineStages = Annotated[int | None, typer.Option(min=1, metavar="N", help="Pipeline stages.")]
-ExpertLots = Annotated[int | None, typer.Option(min=1, metavar="N", help="Lots that whole experts are dealt into.")]
-Replicas = Annotated[int | None, typer.Option(min=1, metavar="N", help="Replicas of attention.")]
+TensorParallel = Annotated[int | None, typer.Option(min=1, max=MOST_GPUS, metavar="N", help="Tensor parallel ranks.")]
+PipelineStages = Annotated[int | None, typer.Option(min=1, max=MOST_GPUS, metavar="N", help="Pipeline stages.")]
+ExpertLots = Annotated[
+    int | None, typer.Option(min=1, max=MOST_GPUS, metavar="N", help="Lots that whole experts are dealt into.")
+]
+Replicas = Annotated[int | None, typer.Option(min=1, max=MOST_GPUS, metavar="N", help="Replicas of attention.")]
 ContextParallel = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Ranks that the tokens of a sequence are spread over.")
+    int | None,
+    typer.Option(min=1, max=MOST_GPUS, metavar="N", help="Ranks that the tokens of a sequence are spread over."),
 ]
 AttentionCut = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Ranks that share attention, where they are not tp's.")
+    int | None,
+    typer.Option(min=1, max=MOST_GPUS, metavar="N", help="Ranks that share attention, where they are not tp's."),
 ]
 EngineName = Annotated[Engine | None, typer.Option("--engine", help="Whose accounting and flags. [default: day0]")]
 EngineVersion = Annotated[str | None, typer.Option(metavar="V", help="Version of the engine. [default: newest known]")]
@@ -61,3 +77,14 @@ Emit = Annotated[Form | None, typer.Option(help="Print the best plan in this for
 Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as a page as well.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON document to this file as well.")]
+RankBy = Annotated[Goal, typer.Option("--rank-by", help="What the best of the plans that fit has most of.")]
+MostContext = Annotated[
+    bool, typer.Option("--most-context", help="Find the longest context at which --concurrency requests fit.")
+]
+FewestGpus = Annotated[
+    bool, typer.Option("--fewest-gpus", help="Find the smallest part of the cluster that holds the demand.")
+]
+Speculate = Annotated[
+    bool | None,
+    typer.Option("--speculate/--no-speculate", help="Load the model's own predictors of further tokens. [default: no]"),
+]

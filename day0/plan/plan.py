@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 from day0.plan.accounting import Accounting
 from day0.plan.activations import SIZED
@@ -99,6 +100,19 @@ class Planner:
         self._stored_bytes = stored_bytes
         known = profile.family is not None and bool(profile.layers) and not strange
         self.table = weight_table(profile) if known else None
+
+    def with_context(self, context: int) -> Planner:
+        """The same question for longer or shorter requests; the model's weights are not looked at again."""
+        return self._copy(self.cluster, replace(self.workload, context=context))
+
+    def with_cluster(self, cluster: Cluster) -> Planner:
+        """The same question on other machines."""
+        return self._copy(cluster, self.workload)
+
+    def _copy(self, cluster: Cluster, workload: Workload) -> Planner:
+        other = copy(self)
+        other.cluster, other.workload = cluster, workload
+        return other
 
     @property
     def is_sized(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from day0.plan.layout import LayoutRequest
@@ -22,10 +23,10 @@ class Answer:
         return self.plans[0].fits if self.plans else False
 
 
-def search(planner: Planner, top: int) -> Answer:
+def search(planner: Planner, top: int, goal: str = "throughput") -> Answer:
     """Size every legal layout; where there is none, the refused ones are shown with their reasons.
 
-    A model that is not understood gets one plan, which says so.
+    Plans that fit come first, those in the order of `goal`. A model that is not understood gets one plan, saying so.
     """
     if not planner.is_sized:
         return validate(planner, LayoutRequest())
@@ -33,7 +34,7 @@ def search(planner: Planner, top: int) -> Answer:
     broken = {layout: planner.check(layout) for layout in layouts}
     legal = [layout for layout in layouts if not broken[layout]]
     plans = [planner.plan(layout, broken[layout]) for layout in (legal or layouts)]
-    plans.sort(key=rank_key)
+    plans.sort(key=lambda plan: rank_key(plan, goal))
     return Answer(len(layouts), len(layouts) - len(legal), tuple(plans[:top]))
 
 
@@ -44,10 +45,20 @@ def validate(planner: Planner, request: LayoutRequest) -> Answer:
     return Answer(1, int(bool(planner.check(layout))), (plan,))
 
 
-def rank_key(plan: Plan) -> tuple[int, int, int, float, float]:
-    """Verdict, then rules broken, then bytes lacking, then throughput; on a draw the one that holds more requests."""
+def rank_key(plan: Plan, goal: str = "throughput") -> tuple[float, ...]:
+    """Verdict, then rules broken, then bytes lacking, then the goal, then throughput; on a draw what holds more."""
     verdict = {True: 0, None: 1, False: 2}[plan.fits]
-    speed = plan.estimate.tokens_per_s if plan.estimate else 0.0
     broken = 0 if plan.fits is not False else len(plan.violations)
     lacking = max(0, plan.shortfall) if plan.fits is False else 0
-    return verdict, broken, lacking, -speed, -(plan.max_concurrency or 0.0)
+    speed = plan.estimate.tokens_per_s if plan.estimate else 0.0
+    return verdict, broken, lacking, GOALS[goal](plan), -speed, -(plan.max_concurrency or 0.0)
+
+
+GOALS: Mapping[str, Callable[[Plan], float]] = {
+    "throughput": lambda plan: -plan.estimate.tokens_per_s if plan.estimate else 0.0,
+    "latency": lambda plan: plan.estimate.tpot_ms if plan.estimate else 0.0,
+    "context": lambda plan: -float(plan.max_context or 0),
+    "concurrency": lambda plan: -(plan.max_concurrency or 0.0),
+    "fit": lambda plan: -float(min((rank.free + rank.kv_pool for rank in plan.ranks), default=0)),
+}
+"""What the best plan has most of: tokens per second, speed of one answer, context, requests, or bytes to spare."""
