@@ -59,14 +59,15 @@ class _Fit:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """Larger is nearer: readable, complete, few things left over, few things assumed."""
+        """Larger is nearer: readable, complete, little left over; of equals what our runtime has, then few defaults."""
         if self.profile is None:
             return (0, self.share, self.named_alike)
         missing = len(self.comparison.missing) if self.comparison else 0
         unexpected = len(self.comparison.unexpected) if self.comparison else 0
         unused, assumed = len(self.profile.unused_config_keys), len(self.profile.defaulted_config_keys)
         compared = self.comparison is not None
-        return (1, compared, self.complete, -missing, -unexpected, self.share, -unused, self.named_alike, -assumed)
+        left_over = (-missing, -unexpected, self.share, -unused)
+        return (1, compared, self.complete, *left_over, self.named_alike, self.family.native, -assumed)
 
 
 def read_unseen(
