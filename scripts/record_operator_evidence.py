@@ -34,7 +34,8 @@ DEVICE, RUN = "cpu", "reference-cpu"
 DTYPES = ("float32", "bfloat16", "float16")
 HEADER = """\
 # Which provider has which operator on which device, under which constraints, and what was measured.
-# docs/inspect.md explains the format. The day0 columns are written by scripts/record_operator_evidence.py.
+# docs/inspect.md explains the format. The day0 columns are written by scripts/record_operator_evidence.py; those of
+# libraries say what their sources claim, for the chips of a family within the constraints, and are measured by nobody.
 """
 
 
@@ -135,12 +136,21 @@ def write(measured: Sequence[dict[str, Any]]) -> None:
     for entry in measured:
         old = kept.get((entry["operator"], entry["provider"]), {"devices": {}})
         kept[entry["operator"], entry["provider"]] = {**entry, "devices": {**old["devices"], **entry["devices"]}}
+    rewrite(document | {"entries": list(kept.values())})
+
+
+def rewrite(document: dict[str, Any]) -> None:
+    """Write the whitelist in its one layout: devices, runs, entries in the order of the vocabulary, ours first."""
     order = {name: position for position, name in enumerate(OPERATORS)}
-    document["entries"] = sorted(kept.values(), key=lambda entry: order[entry["operator"]])
-    for entry in document["entries"]:
-        for found in entry["devices"].values():
-            found["evidence"] = [_line(row) for row in found.pop("evidence", ())]
-    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=10_000, default_flow_style=None)
+    entries = sorted(document.get("entries", []), key=lambda entry: order[entry["operator"]])
+    for found in (found for entry in entries for found in entry["devices"].values()):
+        if "constraints" in found:
+            found["constraints"] = {fact: _Line(bound) for fact, bound in found["constraints"].items()}
+        if rows := found.pop("evidence", ()):
+            found["evidence"] = [_line(row) for row in rows]
+    devices = {name: _Line(device) for name, device in document["devices"].items()}
+    laid_out = {"devices": devices, "runs": document["runs"], "entries": entries}
+    text = yaml.dump(laid_out, Dumper=_Dumper, sort_keys=False, width=10_000, default_flow_style=None)
     WHITELIST.write_text(HEADER + text, encoding="utf-8")
 
 

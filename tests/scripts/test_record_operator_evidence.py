@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from operator_sizes import CASES, PLAIN, Cases
 from day0.coverage import Whitelist, load_whitelist, read_whitelist
 from day0.operators import OPERATORS
 from day0.runtime.ops.registry import KERNELS
+from day0.source.data_files import data_path, load_yaml
 
 RUN_HERE = tuple(name for name in OPERATORS if list(providers(name)))
 """Operators of the vocabulary that the runtime has; the others are names for what it lacks."""
@@ -130,3 +132,11 @@ def test_writing_keeps_what_others_wrote(tmp_path, monkeypatch: pytest.MonkeyPat
     first = path.read_text()
     script.write([*script.entries(["rms_norm"])])
     assert path.read_text() == first, "recording twice gives the same file"
+
+
+def test_the_whitelist_is_kept_as_the_script_lays_it_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    copy = tmp_path / "list.yaml"
+    monkeypatch.setattr(script, "WHITELIST", copy)
+    shipped = data_path("operator_whitelist.yaml")
+    script.rewrite(load_yaml(shipped))
+    assert copy.read_text() == shipped.read_text()
