@@ -10,6 +10,9 @@ from day0.errors import InputError
 
 T = TypeVar("T")
 
+LARGEST = 2**63 - 1
+"""What a JSON integer is to most readers; sizes beyond it also overflow the floats that plans are made with."""
+
 
 class _Required:
     """Marks a key without a default."""
@@ -62,7 +65,7 @@ class ConfigReader:
         return self.values.get(key) is not None
 
     def integer(
-        self, key: str, default: int | _Required = REQUIRED, *, minimum: int = 1, maximum: int | None = None
+        self, key: str, default: int | _Required = REQUIRED, *, minimum: int = 1, maximum: int = LARGEST
     ) -> int:
         value = self._take(key, default)
         # JSON has one number type: 4096.0 is the integer 4096, true is not an integer.
@@ -72,7 +75,7 @@ class ConfigReader:
             raise self._wrong(key, "an integer", value)
         if value < minimum:
             raise InputError(f"must be at least {minimum}, got {value}", where=self.where(key))
-        if maximum is not None and value > maximum:
+        if value > maximum:
             raise InputError(f"must be at most {maximum}, got {value}", where=self.where(key))
         return value
 
@@ -83,13 +86,7 @@ class ConfigReader:
         value = self._take(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._wrong(key, "a number", value)
-        try:
-            number = float(value)
-        except OverflowError:  # an integer that no float can hold
-            number = math.inf
-        if not math.isfinite(number):
-            raise InputError(f"must be finite, got {number}", where=self.where(key))
-        return number
+        return self._finite(key, value)
 
     def optional_number(self, key: str) -> float | None:
         return self.number(key) if self.has(key) else None
@@ -110,6 +107,8 @@ class ConfigReader:
         value = self._take(key, default)
         if not isinstance(value, list | tuple) or any(isinstance(v, bool) or not isinstance(v, int) for v in value):
             raise self._wrong(key, "a list of integers", value)
+        if any(abs(v) > LARGEST for v in value):
+            raise InputError(f"no entry may be beyond {LARGEST}", where=self.where(key))
         return tuple(value)
 
     def numbers(self, key: str, default: tuple[float, ...] | _Required = REQUIRED) -> tuple[float, ...]:
@@ -118,7 +117,7 @@ class ConfigReader:
             isinstance(v, bool) or not isinstance(v, int | float) for v in value
         ):
             raise self._wrong(key, "a list of numbers", value)
-        return tuple(float(v) for v in value)
+        return tuple(self._finite(key, v) for v in value)
 
     def words(self, key: str, default: tuple[str, ...] | _Required = REQUIRED) -> tuple[str, ...]:
         value = self._take(key, default)
@@ -185,6 +184,15 @@ class ConfigReader:
             raise InputError("is missing", where=self.where(key))
         self._defaulted.add(self.prefix + key)
         return default
+
+    def _finite(self, key: str, value: float) -> float:
+        try:
+            number = float(value)
+        except OverflowError:  # an integer that no float can hold
+            number = math.inf
+        if not math.isfinite(number):
+            raise InputError(f"must be finite, got {number}", where=self.where(key))
+        return number
 
     def _wrong(self, key: str, wanted: str, value: Any) -> InputError:
         shown = repr(value)

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from day0.errors import CannotSay, InputError
+from day0.profile.config_reader import ConfigReader
 from day0.profile.families.family import Family
 from day0.profile.families.table import FAMILIES, find_family
 from day0.profile.profile import ArchitectureProfile
@@ -92,7 +93,8 @@ def _tiny_extras(files: ModelFiles) -> dict[str, Any]:
 
 
 def _family_of(files: ModelFiles) -> Family:
-    family = find_family(str(files.config.get("model_type", "")), tuple(files.config.get("architectures", ())))
+    config = ConfigReader(files.config, files.config_name)
+    family = find_family(config.word("model_type", ""), config.words("architectures", ()))
     if family is None:
         known = ", ".join(FAMILIES)
         raise InputError("no family table explains this model", where=files.id, hint=f"known families: {known}")

@@ -67,6 +67,20 @@ def test_what_is_no_number(value) -> None:
         reader(a=value).number("a")
 
 
+@pytest.mark.parametrize("value", [2**63, 10**400])
+def test_an_integer_beyond_64_bits_is_no_size(value: int) -> None:
+    with pytest.raises(InputError, match="must be at most"):
+        reader(a=value).integer("a")
+    with pytest.raises(InputError, match="beyond"):
+        reader(a=[1, -value - 1]).integers("a")
+
+
+@pytest.mark.parametrize("value", [math.nan, 10**400])
+def test_lists_of_numbers_are_finite(value: float) -> None:
+    with pytest.raises(InputError, match="must be finite"):
+        reader(a=[1.0, value]).numbers("a")
+
+
 def test_limits_are_named() -> None:
     with pytest.raises(InputError, match="at least 1, got 0"):
         reader(a=0).integer("a")

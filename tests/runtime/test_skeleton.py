@@ -137,6 +137,14 @@ def test_an_unknown_family_is_refused(tmp_path: Path) -> None:
         write_tiny(resolve(str(tmp_path / "config.json")), tmp_path / "model")
 
 
+@pytest.mark.parametrize("named", [True, 0, [[]], {"a": 1}])
+def test_architectures_that_are_no_names_are_refused(tmp_path: Path, named: object) -> None:
+    config = {**resolve("recipe:llama-3.1-8b").config, "architectures": named}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="must be a list of strings"):
+        write_tiny(resolve(str(tmp_path / "config.json")), tmp_path / "out")
+
+
 def test_a_packing_that_cannot_be_filled_is_refused(tmp_path: Path) -> None:
     config = tiny_config(resolve("recipe:llama-3.1-8b")) | {"quantization_config": {"quant_method": "fbgemm_fp8"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
