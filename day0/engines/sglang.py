@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from day0.engines.flag_table import flag_table
 from day0.engines.launch import HEAD, Flag, Launch, LaunchRequest, command_lines, stage_partition
 from day0.plan.engine_version import Release, is_since
 
@@ -72,4 +73,7 @@ def launch(request: LaunchRequest) -> Launch:
         return Launch((), env, image=image, port=request.port, notes=(reason,))
     command = ("python3", "-m", "sglang.launch_server", "--model-path", request.model)
     argv, worker = command_lines(FLAGS, request, command)
+    stale = flag_table("sglang").complaints((word for line in argv for word in line), request.engine_version)
+    if stale:
+        return Launch((), env, image=image, port=request.port, notes=stale)
     return Launch(argv, env, worker, image, request.port, request.facts.notes)

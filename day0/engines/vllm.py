@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from day0.engines.flag_table import flag_table
 from day0.engines.launch import HEAD, Flag, Launch, LaunchRequest, command_lines, stage_partition
 
 RPC_PORT = 13345
@@ -65,6 +66,9 @@ def launch(request: LaunchRequest) -> Launch:
         )
         return Launch((), env, image=image, port=request.port, notes=(reason,))
     argv, worker = command_lines(FLAGS, request, ("vllm", "serve", request.model))
+    stale = flag_table("vllm").complaints((word for line in argv for word in line), request.engine_version)
+    if stale:
+        return Launch((), env, image=image, port=request.port, notes=stale)
     return Launch(argv, env, worker, image, request.port, request.facts.notes)
 
 
