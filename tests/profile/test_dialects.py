@@ -171,6 +171,11 @@ def test_fp8_is_a_packing_and_not_a_dtype() -> None:
     assert section["scale_fmt"] == "ue8m0" and "scale_fmt" not in translation.values
 
 
-@pytest.mark.parametrize("config", [{}, SPARSE, {"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2}])
+def test_the_words_of_another_vendors_code_are_refused() -> None:
+    with pytest.raises(InputError, match="vendor's own code"):
+        translate({"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2})
+
+
+@pytest.mark.parametrize("config", [{}, SPARSE])
 def test_other_configs_are_left_alone(config: dict[str, Any]) -> None:
     assert translate(config) is None
