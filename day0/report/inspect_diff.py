@@ -10,7 +10,7 @@ from typing import Any
 from day0.inventory import Fact, OperatorNeed, operators_needed
 from day0.profile.cache_sizes import cache_sizes
 from day0.profile.parameters import count_parameters
-from day0.profile.profile import ArchitectureProfile
+from day0.profile.profile import ArchitectureProfile, LayerSpec
 
 _NOT_FACTS = ("layers", "likeness", "findings", "unused_config_keys", "defaulted_config_keys")
 _NOT_FACTS_INSIDE = ("quantization.section", "quantization.rules", "quantization.stored")
@@ -99,6 +99,11 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Fact]]:
             yield from _leaves(f"{path}.{entry.name}", getattr(value, entry.name))
     elif path in _NOT_FACTS_INSIDE:
         return
+    elif isinstance(value, tuple) and any(isinstance(item, LayerSpec) for item in value):
+        yield path, ", ".join(f"{layer.mixer.kind} + {layer.feed_forward.kind}" for layer in value)
+    elif isinstance(value, tuple) and any(is_dataclass(item) and "__str__" not in vars(type(item)) for item in value):
+        for item in value:
+            yield from _leaves(path, item)
     elif isinstance(value, tuple) and all(isinstance(item, tuple) for item in value):
         for name, number in value:
             yield f"{path}.{name}", number

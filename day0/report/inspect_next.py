@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from day0.coverage import Coverage
 from day0.errors import Finding
 
+_NAMED = 8
+
 
 def next_steps(
     model: str,
@@ -34,11 +36,7 @@ def next_steps(
         steps.append("Add rules in day0/inventory for the parts named above: they may take operators not listed here.")
     if "config-keys-unused" in codes:
         steps.append("Find out what the unread config keys change, then read or ignore them in the family's table.")
-    for verdict in coverage.lacking:
-        if verdict.status == "gap":
-            steps.append(f"Write {verdict.need.name} for {coverage.device}, and its entry in the whitelist.")
-        else:
-            steps.append(f"Extend {verdict.provider}'s {verdict.need.name}, or add another provider: {verdict.reason}.")
+    steps += _missing_operators(model, coverage)
     if coverage.counts["unverified"] and not coverage.lacking:
         steps.append("Measure the unverified operators: python scripts/record_operator_evidence.py")
     if coverage.verdicts and not coverage.lacking and not any(finding.severity == "error" for finding in findings):
@@ -48,3 +46,15 @@ def next_steps(
         else:
             steps.append(f"day0 skeleton {model} tiny-model && day0 run-checklist tiny-model")
     return tuple(dict.fromkeys(steps))
+
+
+def _missing_operators(model: str, coverage: Coverage) -> list[str]:
+    gaps = list(dict.fromkeys(verdict.need.name for verdict in coverage.lacking if verdict.status == "gap"))
+    listed = ", ".join(gaps[:_NAMED]) + (f" and {len(gaps) - _NAMED} more" if len(gaps) > _NAMED else "")
+    steps = [f"Write {listed} for {coverage.device}, with a whitelist entry each."] if gaps else []
+    for verdict in coverage.lacking:
+        if verdict.status == "constraint":
+            steps.append(f"Extend {verdict.provider}'s {verdict.need.name}, or add another provider: {verdict.reason}.")
+    if coverage.lacking:
+        steps.append(f"day0 inspect {model} --scaffold kernels")
+    return steps

@@ -15,6 +15,7 @@ from day0.coverage import STATUSES, Status
 from day0.errors import Finding
 from day0.report.inspect_diff import ProfileDiff
 from day0.report.inspect_document import InspectDocument, OperatorFacts
+from day0.report.inspect_extras_text import scaffold_text, trace_table
 from day0.report.inspect_quantities import bytes_text, count_text
 
 STATUS_STYLES: Mapping[Status, str] = {
@@ -55,6 +56,10 @@ def render(report: InspectDocument, console: Console) -> None:
         _section(console, "Findings", _findings(report.findings))
     if report.diff is not None:
         _section(console, f"Against {report.diff.other}", _diff(report.diff))
+    if report.trace is not None:
+        _section(console, f"Upstream definition: {report.trace['definition']}", trace_table(report.trace))
+    if report.scaffold is not None:
+        _section(console, "Scaffold", scaffold_text(report.scaffold))
     _section(console, "Next", _steps(report.next))
 
 
@@ -87,12 +92,12 @@ def _facts(report: InspectDocument) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for label, value in _fact_rows(report):
+    for label, value in fact_rows(report):
         grid.add_row(label, value)
     return grid
 
 
-def _fact_rows(report: InspectDocument) -> Iterator[tuple[str, str]]:
+def fact_rows(report: InspectDocument) -> Iterator[tuple[str, str]]:
     if report.layers:
         mixers, feed_forwards = (_counted(counts) for counts in (report.layer_counts.mixer, report.layer_counts.ffn))
         residuals = ", ".join(dict.fromkeys(layer.residual.replace("_", " ") for layer in report.layers))
@@ -270,10 +275,11 @@ def _diff(diff: ProfileDiff) -> RenderableType:
     ):
         if names:
             lines.add_row(label, ", ".join(names))
-    here = [(entry.field, _values(entry.this)) for entry in diff.fields if entry.other is None]
-    there = [(entry.field, _values(entry.other)) for entry in diff.fields if entry.this is None]
+    # What a part that the other lacks does not do is of no interest.
+    here = [(e.field, values_text(e.this)) for e in diff.fields if e.other is None and e.this != (False,)]
+    there = [(e.field, values_text(e.other)) for e in diff.fields if e.this is None and e.other != (False,)]
     both = [
-        (entry.field, f"{_values(entry.this)} (there {_values(entry.other)})")
+        (entry.field, f"{values_text(entry.this)} (there {values_text(entry.other)})")
         for entry in diff.fields
         if entry.this is not None and entry.other is not None
     ]
@@ -293,7 +299,7 @@ def _by_part(entries: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(part, ", ".join(texts)) for part, texts in parts.items()]
 
 
-def _values(values: Sequence[object] | None) -> str:
+def values_text(values: Sequence[object] | None) -> str:
     return "/".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in values or ())
 
 

@@ -68,7 +68,7 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(func.overloadpacket)
         if not name.startswith("prim."):  # questions about a tensor's device and the like
-            self.views[name] = func.is_view
+            self.views[name] = func.is_view or name == "aten._unsafe_view"
             self.calls[self.phase, self.layer][name] += 1
         return func(*args, **(kwargs or {}))
 
@@ -149,8 +149,7 @@ def _definition(config: Mapping[str, Any], where: str) -> Any:
 
 
 def _on_meta(auto: Any, config: Any) -> Any:
-    with torch.device("meta"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with torch.device("meta"):
         # Experts as one batched product: the loop over those that were chosen would have to know which were.
         return auto.from_config(
             config, attn_implementation="eager", experts_implementation="batched_mm", dtype=torch.bfloat16
@@ -163,7 +162,9 @@ def _as_cannot_say(where: str) -> Iterator[None]:
 
     logging.set_verbosity_error()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     except Exception as fault:
         # A validator of a configuration wraps what was wrong in a type of its own.
         wrong = fault if isinstance(fault, _UPSTREAM_FAULTS) else fault.__cause__
