@@ -142,7 +142,8 @@ def _answer(planner: Planner, request: LayoutRequest, saved: PlanFile | None, to
 def _launch_requests(answer: Answer, files: ModelFiles, planner: Planner) -> tuple[LaunchRequest, ...]:
     """What the engine is to be told for each plan; without weights at hand, the model is left open."""
     accounting = planner.accounting
-    facts = launch_facts(planner.profile, accounting.name)
+    recipe = files.id.removeprefix("recipe:") if files.source == "recipe" else None
+    facts = launch_facts(planner.profile, accounting.name, recipe)
     target = files.id
     if files.source in ("recipe", "config"):  # neither has weights; a recipe may name the model they belong to
         target = facts.model or "MODEL"

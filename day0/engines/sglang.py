@@ -45,6 +45,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--mem-fraction-static", lambda r, _: _settings(r, "mem_fraction")),
     Flag("--max-mamba-cache-size", lambda r, _: _settings(r, "state_slots")),
     Flag("--kv-cache-dtype", lambda r, _: _KV_DTYPES.get(r.workload.kv_dtype)),
+    Flag("--speculative-algorithm", lambda r, _: "NEXTN" if r.workload.speculate else None),
     Flag("--nnodes", lambda r, _: r.nodes if r.nodes > 1 else None),
     Flag("--node-rank", lambda r, node: node.times(1) if r.nodes > 1 else None),
     Flag("--dist-init-addr", lambda r, _: f"{HEAD}:{INIT_PORT}" if r.nodes > 1 else None),

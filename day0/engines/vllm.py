@@ -6,6 +6,7 @@ from day0.engines.flag_table import flag_table
 from day0.engines.launch import HEAD, Flag, Launch, LaunchRequest, command_lines, stage_partition
 
 RPC_PORT = 13345
+_PREDICTORS = '{"method": "mtp", "num_speculative_tokens": 1}'
 DEFAULT_IMAGE = "vllm/vllm-openai:latest"
 
 _KV_DTYPES = {"fp8": "fp8", "fp8_e4m3": "fp8_e4m3", "bf16": "bfloat16", "bfloat16": "bfloat16"}
@@ -43,6 +44,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--max-num-batched-tokens", lambda r, _: _settings(r, "max_batched_tokens")),
     Flag("--gpu-memory-utilization", lambda r, _: _settings(r, "mem_fraction")),
     Flag("--kv-cache-dtype", lambda r, _: _KV_DTYPES.get(r.workload.kv_dtype)),
+    Flag("--speculative-config", lambda r, _: _PREDICTORS if r.workload.speculate else None),
     Flag("--nnodes", lambda r, _: r.nodes if r.nodes > 1 and not _spans_by_replicas(r) else None),
     Flag("--node-rank", lambda r, node: node.times(1) if r.nodes > 1 and not _spans_by_replicas(r) else None),
     Flag("--master-addr", lambda r, _: HEAD if r.nodes > 1 and not _spans_by_replicas(r) else None),

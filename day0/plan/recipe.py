@@ -1,9 +1,9 @@
-"""What a packaged recipe says about launching a model: the `launch` section of recipes/models/*.yaml."""
+"""What a model needs on an engine besides a layout: the `launch` sections of recipes/models and recipes/launch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from day0.errors import InputError
@@ -28,25 +28,31 @@ class LaunchFacts:
     notes: tuple[str, ...] = ()
 
 
-def launch_facts(profile: ArchitectureProfile, engine: str) -> LaunchFacts:
-    """The facts of the first recipe whose `launch.model_types` names the model; nothing special where there is none."""
-    for path in list_data("recipes/models", ".yaml"):
+def launch_facts(profile: ArchitectureProfile, engine: str, recipe: str | None = None) -> LaunchFacts:
+    """The facts of the first file whose `launch.model_types` names the model; nothing special where there is none.
+
+    `recipe` is the packaged recipe that was planned, which may say what model it is of.
+    """
+    model = None
+    facts = LaunchFacts()
+    for path in (*list_data("recipes/models", ".yaml"), *list_data("recipes/launch", ".yaml")):
         document = load_yaml(path)
         section = document.get("launch") if isinstance(document, Mapping) else None
         if section is None:
             continue
         where = f"{path.name}: launch"
         _known(section, (*_SECTION_KEYS, "vllm", "sglang", "day0"), where)
-        if profile.model_type in section.get("model_types", ()):
-            return _read(section, engine, where)
-    return LaunchFacts()
+        if recipe is not None and path.stem == recipe:
+            model = model or section.get("model")
+        if facts == LaunchFacts() and profile.model_type in section.get("model_types", ()):
+            facts = _read(section, engine, where)
+    return replace(facts, model=model)
 
 
 def _read(section: Mapping[str, Any], engine: str, where: str) -> LaunchFacts:
     facts = section.get(engine) or {}
     _known(facts, _ENGINE_KEYS, f"{where}.{engine}")
     return LaunchFacts(
-        model=section.get("model"),
         image=facts.get("image"),
         arguments=tuple(str(argument) for argument in facts.get("arguments", ())),
         env={str(name): str(value) for name, value in (facts.get("env") or {}).items()},

@@ -73,6 +73,8 @@ def make_workload(
 ) -> Workload:
     """Fill in what was not said: the model's whole context, as engines do, and a request of common size within it."""
     limit = profile.max_position
+    if speculate and profile.mtp is None:
+        raise InputError("--speculate, but the model has no predictors of further tokens", hint="leave it out")
     if context is None:
         context = limit or max(_DEFAULT_CONTEXT, (prompt or 0) + (decode or 0))
     elif limit is not None and context > limit:

@@ -2,20 +2,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from day0.engines.flag_table import flag_table
 from day0.engines.sglang import FLAGS, launch
 
 from .conftest import flag_values
 
-PARSER_0_5_23 = {
-    "--revision", "--tp-size", "--pp-size", "--dp-size", "--attn-dp-size", "--enable-dp-attention", "--ep-size",
-    "--dcp-size", "--context-length", "--max-running-requests", "--chunked-prefill-size", "--mem-fraction-static",
-    "--max-mamba-cache-size", "--kv-cache-dtype", "--nnodes", "--node-rank", "--dist-init-addr", "--host", "--port",
-}  # fmt: skip
-"""Arguments seen in SGLang 0.5.23, of those that a plan can need."""
-
 
 def test_every_flag_is_one_the_parser_knows() -> None:
-    assert {flag.name for flag in FLAGS} <= PARSER_0_5_23
+    assert {flag.name for flag in FLAGS} <= set(flag_table("sglang").flags)
     assert len({flag.name for flag in FLAGS}) == len(FLAGS)
 
 

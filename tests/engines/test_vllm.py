@@ -4,24 +4,16 @@ from typing import Any
 
 import pytest
 
+from day0.engines.flag_table import flag_table
 from day0.engines.vllm import FLAGS, launch
 from day0.errors import InputError
 from day0.plan.recipe import LaunchFacts
 
 from .conftest import flag_values
 
-PARSER_0_32 = {
-    "--revision", "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size",
-    "--data-parallel-size-local", "--data-parallel-start-rank", "--data-parallel-address", "--data-parallel-rpc-port",
-    "--enable-expert-parallel", "--decode-context-parallel-size", "--max-model-len", "--max-num-seqs",
-    "--max-num-batched-tokens", "--gpu-memory-utilization", "--kv-cache-dtype", "--nnodes", "--node-rank",
-    "--master-addr", "--headless", "--host", "--port",
-}  # fmt: skip
-"""Flags seen in the argument parser of vLLM 0.32.0, of those that a plan can need."""
-
 
 def test_every_flag_is_one_the_parser_knows() -> None:
-    assert {flag.name for flag in FLAGS} <= PARSER_0_32
+    assert {flag.name for flag in FLAGS} <= set(flag_table("vllm").flags)
     assert len({flag.name for flag in FLAGS}) == len(FLAGS)
 
 
