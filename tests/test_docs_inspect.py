@@ -21,6 +21,30 @@ def test_the_example_is_real_output(capsys: pytest.CaptureFixture[str], monkeypa
     assert f"$ day0 inspect recipe:kimi-k3\n{printed}\n```" in PAGE
 
 
+def test_the_scaffold_is_real(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hybrid").mkdir()
+    (tmp_path / "hybrid" / "config.json").write_text(PAGE.split("```json\n")[1].split("```")[0])
+    command = "inspect hybrid/config.json --device cpu --scaffold kernels"
+    assert main(command.split()) == 1
+    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.rstrip().splitlines())
+    assert f"$ day0 {command}\n{printed}\n```" in PAGE
+    for path in (tmp_path / "kernels" / "ssd_chunk_scan").glob("*[a-z].*"):
+        assert f"`{path.name}`" in PAGE or path.name == "__init__.py"
+
+
+def test_the_comparison_is_real(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    command = "inspect recipe:qwen3-30b-a3b --device cpu --diff recipe:llama-3.1-8b"
+    assert main(command.split()) == 0
+    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.rstrip().splitlines())
+    part = printed[printed.index("Against") : printed.index("\n\nNext")]
+    assert f"$ day0 {command}\n...\n{part}\n```" in PAGE
+
+
 def test_every_option_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "--help"]) == 0
     options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help"}

@@ -81,7 +81,8 @@ def command(
         report = replace(report, trace=extras.trace_definition(files, profile))
     if scaffold is not None:
         made = extras.write_scaffold(files.id, coverage, columns, scaffold, operator or (), force=force)
-        report = replace(report, scaffold=made)
+        steps = tuple(step for step in report.next if "--scaffold" not in step)
+        report = replace(report, scaffold=made, next=steps)
     if html is not None:
         extras.write_page(report, html)
     emit(report, as_json=json, output=output, render=lambda console: _render(report, console))

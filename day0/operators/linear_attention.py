@@ -53,7 +53,7 @@ LINEAR_ATTENTION: tuple[Operator, ...] = (
              "state[states heads head_dim head_dim] float32",
              "y[tokens heads head_dim]; state_out[states heads head_dim head_dim] float32", RECURRENCE,
              "Lightning Attention-2, arXiv 2401.04658", phases=("prefill",)),
-    contract("lightning_recurrent", "linear attention", "the same, one token at a time",
+    contract("lightning_recurrent", "linear attention", "lightning_chunk, one token at a time",
              "q[tokens heads head_dim]; k[tokens heads head_dim]; v[tokens heads head_dim]; slope[heads] float32; "
              "state[states heads head_dim head_dim] float32",
              "y[tokens heads head_dim]; state_out[states heads head_dim head_dim] float32", RECURRENCE,

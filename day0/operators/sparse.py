@@ -37,12 +37,12 @@ SPARSE: tuple[Operator, ...] = (
              "q[tokens heads head_dim]; window_cache[slots head_dim]; sinks[heads] float32",
              "y[tokens heads head_dim]", MATMUL, "DeepSeek-V4", attributes="scale window"),
     contract("csa_attention", "sparse attention",
-             "the same over the window and the chosen compressed entries together",
+             "shared_kv_attention over the window and the chosen compressed entries together",
              "q[tokens heads head_dim]; window_cache[slots head_dim]; compressed_cache[slots head_dim]; "
              "ids[tokens chosen] int64; sinks[heads] float32",
              "y[tokens heads head_dim]", MATMUL, "DeepSeek-V4", attributes="scale window ratio"),
     contract("hca_attention", "sparse attention",
-             "the same over the window and every finished compressed entry",
+             "shared_kv_attention over the window and every finished compressed entry",
              "q[tokens heads head_dim]; window_cache[slots head_dim]; compressed_cache[slots head_dim]; "
              "sinks[heads] float32",
              "y[tokens heads head_dim]", MATMUL, "DeepSeek-V4", attributes="scale window ratio"),

@@ -25,7 +25,7 @@ STATE_SPACE: tuple[Operator, ...] = (
              "y[tokens width]; state_out[states width state_size] float32", RECURRENCE,
              "Mamba, arXiv 2312.00752", phases=("decode",)),
     contract("ssd_chunk_scan", "state space",
-             "the same with one decay and one step size per head and b, c shared by groups, in chunks; no gate",
+             "selective_scan with one decay and one step size per head and b, c shared by groups, in chunks; no gate",
              "x[tokens heads head_dim]; dt[tokens heads]; b[tokens state_groups state_size]; "
              "c[tokens state_groups state_size]; a_log[heads] float32; d[heads] float32; dt_bias[heads] float32; "
              "state[states heads head_dim state_size] float32",
