@@ -192,9 +192,11 @@ def state_pool(need: RankNeed, rest: int) -> tuple[int, int | None, int | None]:
     state = need.cache.state_bytes
     if not state:
         return 0, None, None
+    drafted = 0
     if need.workload.speculate:
-        rest = max(0, rest - _DRAFTED_STATES * (need.workload.max_num_seqs or need.sequences) * state)
+        drafted = min(rest, _DRAFTED_STATES * (need.workload.max_num_seqs or need.sequences) * state)
+        rest -= drafted
     usual = int(rest * _STATE_RATIO / (1 + _STATE_RATIO)) // state
     wanted = min(STATE_SLOTS_PER_REQUEST * need.sequences, rest // state)
     slots = max(usual, wanted)
-    return slots * state, slots // STATE_SLOTS_PER_REQUEST, wanted if wanted > usual else None
+    return drafted + slots * state, slots // STATE_SLOTS_PER_REQUEST, wanted if wanted > usual else None

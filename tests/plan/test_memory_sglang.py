@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,8 @@ from day0.plan.layout import Layout, LayoutRequest
 from day0.plan.memory_sglang import STATE_SLOTS_PER_REQUEST, SglangAccounting
 from day0.plan.plan import Plan, Planner
 from day0.profile.profile import ArchitectureProfile
+from day0.profile.read import read_profile
+from day0.source.model_files import ModelFiles
 
 Profiles = dict[str, ArchitectureProfile]
 GIB = 2**30
@@ -94,3 +98,20 @@ def test_the_request_table_grows_with_requests_and_context(planner: Any, profile
 def test_a_fraction_too_high_leaves_no_room_for_activations(planner: Any, profiles: Profiles) -> None:
     plan = only_plan(planner(profiles["llama-3.1-8b"], "h100:1", "sglang", context=8192, mem_fraction=0.99), tp=1)
     assert plan.fits is False and plan.violations[0].rule == "memory"
+
+
+def test_drafted_states_come_out_of_the_pools(planner: Any, shared: Path) -> None:
+    """A hybrid that speculates keeps four more states for each running request, and less cache for it."""
+    path = shared / "model_configs" / "Qwen--Qwen3.5-397B-A17B" / "config.json"
+    config = json.loads(path.read_text())
+    profile = read_profile(ModelFiles("m", None, "config", shared, config, "config.json", None, (), (), {}))
+    plans = [
+        planner(profile, "b300:8", "sglang", context=8192, max_num_seqs=seqs, mem_fraction=0.8, speculate=True).plan(
+            Layout(tp=8, attention_tp=8, ep=8)
+        )
+        for seqs in (16, 256)
+    ]
+    few, many = (plan.ranks[0] for plan in plans)
+    assert many.state_pool > few.state_pool and many.kv_pool < few.kv_pool
+    pools = [rank.state_pool + rank.kv_pool for rank in (few, many)]
+    assert abs(pools[0] - pools[1]) < 2 * plans[0].state_bytes_per_sequence, "only shared out otherwise"
