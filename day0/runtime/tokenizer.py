@@ -14,6 +14,7 @@ from typing import Any
 import jinja2
 
 from day0.errors import Day0Error, EnvironmentFault, Finding, InputError
+from day0.runtime.deadline import Deadline, Overdue
 from day0.source.json_text import parse_object, refuse_lfs_pointer
 
 CONFIG_NAME = "tokenizer_config.json"
@@ -27,9 +28,12 @@ VOCABULARY_FILES = (
 _PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 # What transformers' own code raises over files it did not foresee.
 _FILE_ERRORS = (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, AssertionError)
+TEMPLATE_SECONDS = 10.0
+"""How long a chat template may take over one conversation; honest ones take milliseconds."""
 # What a template can raise: jinja's own errors, and Python's for an expression that meets the wrong kind of value.
 _TEMPLATE_ERRORS = (
     jinja2.TemplateError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
+    MemoryError, Overdue,
 )  # fmt: skip
 # Arguments of transformers' `apply_chat_template` that a caller may set; the others change what is returned.
 _TEMPLATE_CONTROLS = frozenset({"documents", "continue_final_message"})
@@ -117,13 +121,14 @@ class Tokenizer:
         if clash := sorted(reserved & template_arguments.keys()):
             raise InputError(f"{', '.join(clash)}: not an argument that a template takes", where="template arguments")
         try:
-            text: str = self._tokenizer.apply_chat_template(
-                [dict(message) for message in messages],
-                tools=None if tools is None else [dict(tool) for tool in tools],
-                add_generation_prompt=add_generation_prompt,
-                tokenize=False,
-                **template_arguments,
-            )
+            with Deadline(TEMPLATE_SECONDS):
+                text: str = self._tokenizer.apply_chat_template(
+                    [dict(message) for message in messages],
+                    tools=None if tools is None else [dict(tool) for tool in tools],
+                    add_generation_prompt=add_generation_prompt,
+                    tokenize=False,
+                    **template_arguments,
+                )
         except _TEMPLATE_ERRORS as error:
             line = f" (line {error.lineno})" if isinstance(error, jinja2.TemplateSyntaxError) else ""
             raise InputError(f"{_first_line(error)}{line}", where="chat template") from error

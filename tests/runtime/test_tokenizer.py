@@ -314,6 +314,14 @@ class TestChat:
         with pytest.raises(InputError, match=said):
             tokenizer.chat_ids(HELLO)
 
+    def test_a_template_without_end_is_ended(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop = "{% for a in range(99999) %}"
+        template = 4 * loop + 4 * "{% endfor %}"
+        tokenizer = Tokenizer.from_folder(write_folder(tmp_path, byte_level(), {**CONFIG, "chat_template": template}))
+        monkeypatch.setattr("day0.runtime.tokenizer.TEMPLATE_SECONDS", 0.2)
+        with pytest.raises(InputError, match="longer than"):
+            tokenizer.chat_ids(HELLO)
+
     @pytest.mark.parametrize("name", ["chat_template", "tokenize", "return_dict", "padding", "conversation"])
     def test_arguments_of_the_rendering_are_no_template_arguments(self, tokenizer: Tokenizer, name: str) -> None:
         with pytest.raises(InputError, match=name):
