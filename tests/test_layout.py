@@ -39,12 +39,13 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """Which rooms a room may import besides itself."""
 
-LEAVES = {"batch", "quant", "cache", "tokenizer", "trace", "parallel"}
+LEAVES = {"batch", "quant", "cache", "deadline", "tokenizer", "trace", "parallel"}
 MODEL_PARTS = {"ops", "quant", "cache", "batch", "trace", "parallel"}
 STORES = {"models", "vision", "quant", "parallel"}
 ENGINE_PARTS = LEAVES | MODEL_PARTS | STORES | {"weights", "experts"}
 RUNTIME_MAY_IMPORT: dict[str, set[str]] = {
     **{leaf: set() for leaf in LEAVES},
+    "tokenizer": {"deadline"},
     "ops": {"quant"},
     "models": MODEL_PARTS,
     "vision": {"ops", "models.linear", "batch", "trace"},
