@@ -63,7 +63,8 @@ SPARSE: tuple[Operator, ...] = (
              attributes="iterations"),
     contract("hyper_connection_join", "residual",
              "the streams as one at the end: by weights computed from them (learned), or their mean",
-             "streams[tokens streams width]; fn[streams flat_width] float32; base[streams] float32; scale[single] float32",
+             "streams[tokens streams width]; fn[streams flat_width] float32; base[streams] float32; "
+             "scale[single] float32",
              "y[tokens width]", REDUCTION, "Hyper-Connections, arXiv 2409.19606; DeepSeek-V4",
              attributes="eps learned"),
 )

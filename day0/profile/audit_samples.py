@@ -59,8 +59,8 @@ def _norm_centre(files: ModelFiles, profile: ArchitectureProfile, folder: Path) 
     centre, other = (1.0, 0.0) if profile.norm_kind == "rms" else (0.0, 1.0)
     if means and all(abs(mean - other) < _NEAR for mean in means):
         text = (
-            f"the means of {len(means)} norm weights lie from {min(means):.2f} to {max(means):.2f}, around {other:.0f}; "
-            f"this family stores them around {centre:.0f}"
+            f"the means of {len(means)} norm weights lie from {min(means):.2f} to {max(means):.2f}, "
+            f"around {other:.0f}; this family stores them around {centre:.0f}"
         )
         hint = "a conversion added or took away one: every norm would be off by it"
         yield Finding("norm-centre", "warning", "tensors", text, hint)

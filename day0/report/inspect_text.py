@@ -176,7 +176,8 @@ def _cache_text(report: InspectDocument) -> str:
         parts.append(f"{bytes_text(cache.state_bytes_per_sequence)} of state a sequence")
     longest = report.context.max_position
     if longest:
-        full = cache.kv_bytes_per_token * longest + cache.state_bytes_per_sequence + cache.window_bytes_per_sequence
+        growing = (cache.kv_bytes_per_token + cache.index_bytes_per_token) * longest
+        full = growing + cache.state_bytes_per_sequence + cache.window_bytes_per_sequence
         parts.append(f"{bytes_text(full)} at full context")
     return ", ".join(parts)
 
@@ -192,14 +193,13 @@ def _operators_headline(report: InspectDocument) -> Text:
 
 
 def _operators(operators: Sequence[OperatorFacts]) -> RenderableType:
-    """Worst first: what is lacking by need with its sizes, the unverified by reason, the verified by name."""
+    """Worst first: what is lacking with its sizes, the unverified by reason, the verified by name."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for status in ("gap", "constraint"):
-        for need in (o for o in operators if o.status == status):
-            body = Text(f"{need.name} ({sizes_text(need)}) in {layers_text(need.layers)}: {need.reason}")
-            table.add_row(Text(status, style=STATUS_STYLES[need.status]), body)
+        for needs in _alike(o for o in operators if o.status == status):
+            table.add_row(Text(status, style=STATUS_STYLES[status]), Text(_lacking_text(needs)))
     for reason, names in _by_reason(o for o in operators if o.status == "unverified"):
         body = Text(", ".join(names))
         body.append(f"\n{reason}", style="dim")
@@ -213,6 +213,21 @@ def _operators(operators: Sequence[OperatorFacts]) -> RenderableType:
             body = Text(label + ", ".join(listed), style="dim" if label else "")
             table.add_row(Text("verified", style=STATUS_STYLES["verified"]), body)
     return table
+
+
+def _alike(operators: Iterable[OperatorFacts]) -> list[list[OperatorFacts]]:
+    """Needs that differ in their sizes alone, together."""
+    groups: dict[tuple[str, str], list[OperatorFacts]] = defaultdict(list)
+    for need in operators:
+        groups[need.name, need.reason].append(need)
+    return list(groups.values())
+
+
+def _lacking_text(needs: Sequence[OperatorFacts]) -> str:
+    first = needs[0]
+    sizes = sizes_text(first) if len(needs) == 1 else f"{len(needs)} sizes, the first {sizes_text(first)}"
+    layers = sorted({layer for need in needs for layer in need.layers})
+    return f"{first.name} ({sizes}) in {layers_text(layers)}: {first.reason}"
 
 
 def _by_reason(operators: Iterable[OperatorFacts]) -> list[tuple[str, tuple[str, ...]]]:

@@ -75,7 +75,7 @@ class Family:
     out; `variants` name tables that differ in names and layout alone, of which the one that the headers fit best is
     taken. `unread` are checkpoint names of tensors that releases may hold and nothing reads. `quantized` lists the
     parameter groups that packed releases of the family pack, () for all linear layers; `block_scale` is the leaf and
-    dtype that its own FP8 releases store the scales of blocks in. `tiny` overrides config keys (dotted paths) to shrink a
+    dtype that its own FP8 releases store block scales in. `tiny` overrides config keys (dotted paths) to shrink a
     config of the family to a test size with every feature left on, `tiny_extras` the JSON files beside it.
     """
 
