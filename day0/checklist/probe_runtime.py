@@ -17,7 +17,7 @@ from day0.errors import Day0Error, EnvironmentFault, InputError
 from day0.plan.settings import EngineSettings
 from day0.profile.profile import ArchitectureProfile
 from day0.runtime.batch import Request, SamplingParams, TokenOutput
-from day0.runtime.engine.engine import Engine, QueueFull
+from day0.runtime.engine.engine import Engine, NotFinite, QueueFull
 from day0.runtime.engine.load import load_engine
 from day0.runtime.engine.memory import choose_device, choose_dtype
 from day0.runtime.tokenizer import VOCABULARY_FILES, TextStream, Tokenizer
@@ -203,6 +203,10 @@ class EngineClient:
     def _take(self, output: TokenOutput, running: dict[str, _Pending], answers: dict[int, Answer]) -> None:
         pending = running.get(output.request_id)
         if pending is None:  # somebody else's request, or one that was given up
+            return
+        if output.finish_reason == "error":
+            answers[pending.index] = Answer("failed", str(NotFinite()))
+            del running[output.request_id]
             return
         pending.token_ids.append(output.token_id)
         pending.arrivals.append(time.perf_counter() - pending.started)

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
     from day0.runtime.trace import Trace
 
-FinishReason = Literal["stop", "length", "abort"]
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+NO_TOKEN = -1
+"""The token of an output that ends its request without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,10 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class TokenOutput:
-    """One new token of one request. `finish_reason` is set on the request's last one."""
+    """One new token of one request. `finish_reason` is set on the request's last one.
+
+    "error" comes with NO_TOKEN: the model's numbers for this request were not finite, and no token can be drawn.
+    """
 
     request_id: str
     token_id: int

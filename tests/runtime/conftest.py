@@ -17,7 +17,7 @@ import torch
 from day0.errors import EnvironmentFault, InputError
 from day0.plan.settings import EngineSettings
 from day0.profile.read import read_profile
-from day0.runtime.batch import FinishReason, Request, TokenOutput
+from day0.runtime.batch import NO_TOKEN, FinishReason, Request, TokenOutput
 from day0.runtime.engine.engine import Engine
 from day0.runtime.engine.load import load_engine
 from day0.runtime.ops.registry import Operators
@@ -73,10 +73,14 @@ class ScriptedStats:
 
 @dataclass(slots=True)
 class ScriptedEngine:
-    """Token i of a request is `(sum(prompt) + i) % 251`; each sequence holds one page. `fail_at` is a step number."""
+    """Token i of a request is `(sum(prompt) + i) % 251`; each sequence holds one page. `fail_at` is a step number.
+
+    A request that comes to the token `not_finite` ends there in an error.
+    """
 
     delay: float = 0.0
     fail_at: int | None = None
+    not_finite: int | None = None
     max_model_len: int = 256
     max_running: int = 4
     steps: int = 0
@@ -128,6 +132,8 @@ class ScriptedEngine:
             reason = "stop"
         elif number + 1 == request.params.max_tokens:
             reason = "length"
+        if token == self.not_finite:
+            token, reason = NO_TOKEN, "error"
         if reason is not None:
             del self.requests[request.id]
         return TokenOutput(request.id, token, finish_reason=reason)

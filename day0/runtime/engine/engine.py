@@ -9,18 +9,18 @@ import torch
 
 from day0.plan.settings import EngineSettings
 from day0.profile.profile import ArchitectureProfile
-from day0.runtime.batch import Completion, FinishReason, ImageSpan, Request, TokenLogprob, TokenOutput
+from day0.runtime.batch import NO_TOKEN, Completion, FinishReason, ImageSpan, Request, TokenLogprob, TokenOutput
 from day0.runtime.cache.manager import CacheManager
 from day0.runtime.engine.memory import MemoryFigures
 from day0.runtime.engine.runner import Runner
 from day0.runtime.engine.sampler import Sampled, Sampler
 from day0.runtime.engine.scheduler import Chunk, Scheduler
-from day0.runtime.engine.sequence import QueueFull, RequestRefused, Sequence
+from day0.runtime.engine.sequence import NotFinite, QueueFull, RequestRefused, Sequence
 from day0.runtime.models.decoder import Decoder
 from day0.runtime.trace import Trace
 from day0.runtime.weights import LoadReport
 
-__all__ = ["Engine", "EngineStats", "QueueFull", "RequestRefused"]
+__all__ = ["Engine", "EngineStats", "NotFinite", "QueueFull", "RequestRefused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,10 @@ class Engine:
 
     def abort(self, request_id: str) -> bool:
         """Drop a request and free what it holds at once; False if it is not here (any more)."""
-        sequence = self._sequences.pop(request_id, None)
+        sequence = self._sequences.get(request_id)
         if sequence is None:
             return False
-        self.scheduler.finish(sequence, "abort")
-        self.sampler.forget(request_id)
+        self._drop(sequence, "abort")
         return True
 
     def has_work(self) -> bool:
@@ -115,12 +114,19 @@ class Engine:
             return []
         logits = self.runner.run(chunks)
         ending = [chunk.sequence for chunk in chunks if chunk.reaches_end]
-        sampled = self.sampler.sample(logits, ending)
+        finite = logits.amax(dim=-1).isfinite()  # of a row with NaN or infinity the largest is not
+        sound = [sequence for sequence, holds in zip(ending, finite.tolist(), strict=True) if holds]
+        sampled = self.sampler.sample(logits if len(sound) == len(ending) else logits[finite], sound)
         for chunk in chunks:
             self._count(chunk)
             chunk.sequence.computed += chunk.length
         self._steps += 1
-        return [self._book(sequence, token) for sequence, token in zip(ending, sampled, strict=True)]
+        failed = [self._fail(sequence) for sequence in ending if sequence not in sound]
+        return failed + [self._book(sequence, token) for sequence, token in zip(sound, sampled, strict=True)]
+
+    def _fail(self, sequence: Sequence) -> TokenOutput:
+        self._drop(sequence, "error")
+        return TokenOutput(sequence.id, NO_TOKEN, finish_reason="error")
 
     def _count(self, chunk: Chunk) -> None:
         """Add the prompt tokens of a chunk to the statistics, once even if preemption computes them again."""
@@ -134,10 +140,14 @@ class Engine:
         self._generated_tokens += 1
         reason = self._finish_reason(sequence, token.token_id)
         if reason is not None:
-            self.scheduler.finish(sequence, reason)
-            self.sampler.forget(sequence.id)
-            del self._sequences[sequence.id]
+            self._drop(sequence, reason)
         return TokenOutput(sequence.id, token.token_id, token.logprob, token.top_logprobs, reason)
+
+    def _drop(self, sequence: Sequence, reason: FinishReason) -> None:
+        """Take a sequence out and free what it holds."""
+        del self._sequences[sequence.id]
+        self.scheduler.finish(sequence, reason)
+        self.sampler.forget(sequence.id)
 
     def _finish_reason(self, sequence: Sequence, token: int) -> FinishReason | None:
         params = sequence.request.params
@@ -162,20 +172,25 @@ class Engine:
         )
 
     def generate(self, requests: Items[Request]) -> list[Completion]:
-        """Run requests to their end, together; completions in the order of the requests."""
+        """Run requests to their end, together; completions in the order of the requests.
+
+        Raises NotFinite where one of them cannot be answered.
+        """
         outputs: dict[str, list[TokenOutput]] = {}
-        for request in requests:
-            try:
+        try:
+            for request in requests:
                 self.add(request)
-            except (RequestRefused, QueueFull):
-                for added in outputs:
-                    self.abort(added)  # all or none: nothing of a refused call stays in the queue
-                raise
-            outputs[request.id] = []
-        while any(request_id in self._sequences for request_id in outputs):
-            for output in self.step():
-                if output.request_id in outputs:
-                    outputs[output.request_id].append(output)
+                outputs[request.id] = []
+            while any(request_id in self._sequences for request_id in outputs):
+                for output in self.step():
+                    if output.request_id in outputs:
+                        outputs[output.request_id].append(output)
+                        if output.finish_reason == "error":
+                            raise NotFinite
+        except (RequestRefused, QueueFull, NotFinite):
+            for added in outputs:
+                self.abort(added)  # all or none: nothing of a refused call stays in the queue
+            raise
         return [_completion(request.id, outputs[request.id]) for request in requests]
 
     def forward(

@@ -77,6 +77,8 @@ def _penalised(logits: torch.Tensor, sequence: Sequence, params: SamplingParams)
         seen = torch.tensor(sequence.token_ids, dtype=torch.int64, device=logits.device).bincount(minlength=vocab) > 0
         factor = params.repetition_penalty
         adjusted = torch.where(seen, torch.where(adjusted > 0, adjusted / factor, adjusted * factor), adjusted)
+        limits = torch.finfo(adjusted.dtype)
+        adjusted = adjusted.clamp(limits.min, limits.max)  # a tiny factor makes infinities, and their difference NaN
     return adjusted
 
 
@@ -92,8 +94,9 @@ def _cut(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     if params.top_p < 1.0:
         ordered, order = logits.sort(descending=True, stable=True)
         mass = torch.softmax(ordered, dim=-1).cumsum(dim=-1)
-        # A token stays while the mass before it is short of top_p, so the best one always does.
+        # A token stays while the mass before it is short of top_p; the best one always does.
         dropped = mass - torch.softmax(ordered, dim=-1) >= params.top_p
+        dropped[0] = False  # also where top_p is too small for a float32
         logits = logits.masked_fill(torch.zeros_like(dropped).scatter(0, order, dropped), float("-inf"))
     if params.min_p > 0.0:
         probabilities = torch.softmax(logits, dim=-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from day0.errors import EnvironmentFault, ExitCode, InputError
+from day0.errors import Day0Error, EnvironmentFault, ExitCode, InputError
 from day0.runtime.batch import FinishReason, Request
 
 
@@ -16,6 +16,14 @@ class QueueFull(EnvironmentFault):
 
 class RequestRefused(InputError):
     """The request can never be served: too long, or its token ids are outside the vocabulary."""
+
+
+class NotFinite(Day0Error):
+    """The model gave numbers that are not finite for one request; the others are not touched."""
+
+    def __init__(self) -> None:
+        hint = "a weight may be broken or the dtype too narrow: `day0 run-checklist --phase loading` looks for it"
+        super().__init__("the model gave numbers that are not finite for this request", hint=hint)
 
 
 @dataclass(slots=True, eq=False)

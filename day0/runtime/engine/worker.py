@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from day0.errors import Day0Error, EnvironmentFault
 from day0.runtime.batch import Request, TokenOutput
+from day0.runtime.engine.sequence import NotFinite
 
 if TYPE_CHECKING:
     from day0.runtime.engine.engine import Engine, EngineStats
@@ -71,7 +72,8 @@ _Command = _Add | _Abort | _Drain | _Stop
 class TokenStream:
     """The tokens of the requests of one `open` call, in the order the engine made them. Lives on the event loop.
 
-    Iteration ends when every request has finished. `close` gives up those that have not.
+    Iteration ends when every request has finished, or raises where one cannot be answered. `close` gives up those
+    that have not.
     """
 
     def __init__(self, requests: Sequence[Request], give_up: Callable[[tuple[str, ...]], None]) -> None:
@@ -93,6 +95,8 @@ class TokenStream:
                 continue  # made in the step that was under way when the request was given up
             if arrived.finish_reason is not None:
                 self._unfinished.discard(arrived.request_id)
+            if arrived.finish_reason == "error":
+                raise NotFinite
             return arrived
         raise StopAsyncIteration
 

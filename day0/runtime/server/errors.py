@@ -11,7 +11,7 @@ from fastapi.exceptions import HTTPException, RequestValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from day0.errors import Day0Error, InputError
-from day0.runtime.engine.sequence import QueueFull
+from day0.runtime.engine.sequence import NotFinite, QueueFull
 from day0.runtime.engine.worker import EngineFailed, NotAccepting
 from day0.runtime.server.schema import ErrorBody, ErrorResponse
 
@@ -73,6 +73,8 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(503, str(error), kind="server_error", code="unavailable")
         case EngineFailed():
             return ApiError(500, str(error), kind="server_error", code="engine_failed")
+        case NotFinite():
+            return ApiError(500, str(error), kind="server_error", code="not_finite")
         case InputError():
             return ApiError(400, str(error), param=error.where or None)
         case Day0Error():

@@ -10,7 +10,7 @@ from closeness import relative_error
 from day0.errors import ExitCode, InputError
 from day0.runtime.batch import Request, SamplingParams
 from day0.runtime.cache.storage import page_bytes
-from day0.runtime.engine.engine import Engine, QueueFull, RequestRefused
+from day0.runtime.engine.engine import Engine, NotFinite, QueueFull, RequestRefused
 from day0.runtime.trace import Trace
 
 PROMPT = tuple(range(40, 57))
@@ -115,6 +115,26 @@ def test_the_models_own_end_counts_unless_ignored(engine: Engine, monkeypatch) -
     assert engine.generate([request(max_tokens=10, ignore_eos=True)])[0].token_ids == tokens
     both = engine.generate([request(max_tokens=tokens.index(tokens[3]) + 1, ignore_eos=False)])[0]
     assert both.finish_reason == "stop", "an end at the very last token is an end"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_numbers_that_are_not_finite_end_their_own_request_only(
+    engine: Engine, monkeypatch, value: float, temperature: float
+) -> None:
+    alone = engine.generate([request("sound", temperature=temperature, seed=1)])[0].token_ids
+    spoilt = engine.model.embed.weight.clone()
+    spoilt[7] = value
+    monkeypatch.setattr(engine.model.embed.weight, "data", spoilt)
+    bad = request("bad", (7, 8), temperature=temperature)
+    engine.add(bad)
+    engine.add(request("sound", temperature=temperature, seed=1))
+    outputs = [output for _ in range(5) for output in engine.step()]
+    assert [output.finish_reason for output in outputs if output.request_id == "bad"] == ["error"]
+    assert tuple(output.token_id for output in outputs if output.request_id == "sound") == alone
+    with pytest.raises(NotFinite, match="not finite"):
+        engine.generate([request("sound"), bad])
+    assert not engine.has_work()
 
 
 # Aborts.

@@ -66,7 +66,9 @@ def test_top_k(top_k: int) -> None:
 
 
 # Cumulative probabilities of LOGITS: 0.561, 0.767, 0.892, 0.968, 0.996, 1; the smallest set that reaches top_p stays.
-@pytest.mark.parametrize(("top_p", "count"), [(1e-9, 1), (0.5, 1), (0.57, 2), (0.76, 2), (0.8, 3), (0.95, 4), (1.0, 6)])
+@pytest.mark.parametrize(
+    ("top_p", "count"), [(1e-300, 1), (1e-9, 1), (0.5, 1), (0.57, 2), (0.76, 2), (0.8, 3), (0.95, 4), (1.0, 6)]
+)
 def test_top_p(top_p: float, count: int) -> None:
     probabilities = softmax(LOGITS.tolist())
     assert count == 1 or sum(probabilities[: count - 1]) < top_p <= sum(probabilities[:count]) + 1e-9
@@ -104,6 +106,14 @@ def test_the_smallest_temperatures_are_greedy_and_finite(temperature: float) -> 
     one = sequence(temperature=temperature, seed=1)
     for logits in (LOGITS, LOGITS * 1000, LOGITS - 500):
         assert Sampler(0).sample(logits[None], [one])[0].token_id == 0
+
+
+@pytest.mark.parametrize("penalty", [5e-324, 1e-300, 1e-40, 10.0])
+@pytest.mark.parametrize("scale", [1.0, 1e30, -1e30])
+def test_no_repetition_penalty_leaves_the_numbers(penalty: float, scale: float) -> None:
+    one = sequence(prompt=(0, 1, 5), temperature=1.0, repetition_penalty=penalty, seed=1)
+    assert torch.isfinite(_penalised(LOGITS * scale, one, one.request.params)).all()
+    assert 0 <= Sampler(0).sample(LOGITS[None] * scale, [one])[0].token_id < len(LOGITS)
 
 
 def test_penalties_by_hand() -> None:

@@ -5,7 +5,8 @@ import time
 import pytest
 
 from day0.errors import EnvironmentFault, InputError
-from day0.runtime.batch import Request, SamplingParams
+from day0.runtime.batch import NO_TOKEN, Request, SamplingParams
+from day0.runtime.engine.sequence import NotFinite
 from day0.runtime.engine.worker import EngineFailed, EngineWorker, NotAccepting, WorkerState
 
 
@@ -141,6 +142,27 @@ def test_a_fault_in_a_step_is_told_to_everyone_in_flight(scripted_engine):
         assert worker.ended.is_set()
         with pytest.raises(NotAccepting, match="unhealthy"):
             await worker.open([request("late", 1)])
+
+    run(main())
+
+
+def test_a_request_that_cannot_be_answered_fails_alone(scripted_engine):
+    async def main():
+        engine = scripted_engine(delay=0.005, not_finite=13)
+        worker = await started(engine)
+        beside = asyncio.create_task(tokens_of(worker, request("beside", 100, tokens=20)))
+        stream = await worker.open([request("broken", 10, tokens=9), request("same call", 50, tokens=200)])
+        seen = []
+        with pytest.raises(NotFinite):
+            async for output in stream:
+                seen.append(output.token_id)
+        assert 12 in seen and NO_TOKEN not in seen
+        stream.close()
+        assert len(await beside) == 20
+        await until(lambda: not engine.has_work())
+        assert engine.aborted == ["same call"]
+        assert worker.healthy
+        worker.stop()
 
     run(main())
 

@@ -150,6 +150,18 @@ def test_a_fault_of_the_engine_is_a_500_where_no_byte_is_out(scripted):
     assert (caught.value.status_code, caught.value.code) == (500, "engine_failed")
 
 
+def test_numbers_that_are_not_finite_cost_only_the_request_that_made_them(scripted):
+    served = scripted(not_finite=35)
+    client = served.openai()
+    with pytest.raises(openai.InternalServerError, match="not finite") as caught:
+        client.completions.create(model="tiny", prompt=[32], max_tokens=100)
+    assert (caught.value.status_code, caught.value.code) == (500, "not_finite")
+    with pytest.raises(openai.APIError, match="not finite"):
+        list(client.completions.create(model="tiny", prompt=[32], max_tokens=100, stream=True, n=2))
+    assert len(client.completions.create(model="tiny", prompt=[40], max_tokens=3).choices[0].text) == 3
+    served.until_all_free()
+
+
 def test_of_a_defect_the_client_learns_only_its_kind():
     told = as_api_error(ZeroDivisionError("secret"))
     assert told.status_code == 500
