@@ -322,6 +322,11 @@ class TestChat:
         with pytest.raises(InputError, match="longer than"):
             tokenizer.chat_ids(HELLO)
 
+    @pytest.mark.parametrize("name", ["messages", "self"])
+    def test_names_that_calls_need_are_refused(self, tokenizer: Tokenizer, name: str) -> None:
+        with pytest.raises(InputError, match=name):
+            tokenizer.chat_ids(HELLO, **{name: 1})
+
     @pytest.mark.parametrize("name", ["chat_template", "tokenize", "return_dict", "padding", "conversation"])
     def test_arguments_of_the_rendering_are_no_template_arguments(self, tokenizer: Tokenizer, name: str) -> None:
         with pytest.raises(InputError, match=name):

@@ -72,11 +72,15 @@ class Service:
                 param="messages",
                 code="no_chat_template",
             )
+        arguments = fields.template_arguments()
+        if clash := sorted({"add_generation_prompt", "tools"} & arguments.keys()):
+            message = f"{', '.join(clash)}: a field of the request itself, not an argument of the template"
+            raise ApiError(400, message, param="chat_template_kwargs")
         render = partial(
             self.tokenizer.chat_ids,
             [message.for_template() for message in fields.messages],
             add_generation_prompt=fields.add_generation_prompt,
-            **fields.template_arguments(),
+            **arguments,
         )
         return await self._encoded(render, param="messages")
 

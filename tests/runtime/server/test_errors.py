@@ -68,6 +68,17 @@ def http(llama):
             "messages",
             None,
         ),
+        *(
+            ("chat/completions", CHAT | {"chat_template_kwargs": {name: 1}}, param, None)
+            for name, param in {
+                "messages": "messages",
+                "self": "messages",
+                "conversation": "messages",
+                "tokenize": "messages",
+                "tools": "chat_template_kwargs",
+                "add_generation_prompt": "chat_template_kwargs",
+            }.items()
+        ),
         ("chat/completions", CHAT | {"max_tokens": 10**7}, "messages", "context_length_exceeded"),
     ],
 )
