@@ -219,6 +219,18 @@ def compare_answers(rows: list[Row]) -> list[str]:
     return notes
 
 
+def caveats(load: float, *, hf_mem: bool) -> list[str]:
+    """What a reader of the figures has to know."""
+    notes = ["`day0 inspect org/name` starts with an empty hub cache: it downloads the index and keeps it"]
+    if hf_mem:
+        notes.append("hf-mem is redirected to the local hub, over HTTP/1.1; it adds up sizes and checks nothing")
+    if load >= 1.5:
+        notes.append(
+            "the machine was busy: clock times are those of two cores shared with others, so trust user + system"
+        )
+    return notes
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--recipe", default="kimi-k3")
@@ -249,7 +261,7 @@ def main() -> None:
         f"hf-mem {hf_mem if python else 'not run: ' + hf_mem}",
         "runs": f"{options.runs} of each, in turns",
     }
-    page = report(facts, rows, compare_answers(rows))
+    page = report(facts, rows, compare_answers(rows) + caveats(load_before, hf_mem=python is not None))
     if options.output == "-":
         print(page)
     else:
