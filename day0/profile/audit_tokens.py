@@ -125,7 +125,7 @@ def _added_tokens(files: ModelFiles, tokenizer: TokenizerFacts | None) -> Iterat
         return
     named: dict[int, str] = {}
     for key, entry in listed.items():
-        if isinstance(key, str) and key.isdigit() and isinstance(entry, Mapping):
+        if isinstance(key, str) and key.isdecimal() and isinstance(entry, Mapping):
             named[int(key)] = str(entry.get("content", ""))
     where = f"{_TOKENIZER_CONFIG}: added_tokens_decoder"
     if tokenizer is not None:

@@ -32,6 +32,10 @@ def read_unrotated_attention(
         )
     if head_dim is None:
         width = reader.integer("hidden_size") // heads
+        if not width:
+            raise InputError(
+                f"{heads} heads are more than there are channels", where=reader.where("num_attention_heads")
+            )
     else:
         # Nemotron-H called it attention_head_dim first.
         key = "attention_head_dim" if reader.has("attention_head_dim") else "head_dim"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -152,6 +151,8 @@ def _stems(names: Iterable[str]) -> frozenset[str]:
 
 def _named_alike(family: Family, model_type: str, architectures: Sequence[str]) -> float:
     """From 0 to 2: a known architecture counts most, then a model type spelled almost alike."""
+    import difflib  # for unknown models only
+
     same_class = 1.0 if set(architectures) & set(family.architectures) else 0.0
     close = difflib.get_close_matches(model_type, family.model_types, n=1, cutoff=0.6) if model_type else []
     ratio = difflib.SequenceMatcher(None, model_type, close[0]).ratio() if close else 0.0
@@ -163,6 +164,8 @@ def _read(fit: _Fit, read_as: ReadAs) -> _Fit:
         return replace(fit, profile=read_as(fit.family))
     except (InputError, CannotSay) as error:
         return replace(fit, failure=str(error))
+    except ArithmeticError as error:  # sizes of another family may divide by nothing here
+        return replace(fit, failure=f"sizes that it cannot work with ({error})")
 
 
 def _compare(fits: Sequence[_Fit], files: ModelFiles) -> list[_Fit]:
