@@ -61,6 +61,13 @@ LATENT: dict[str, Any] = GQA | {
 }
 QUANTIZED = {"quant_method": "fp8", "weight_block_size": [8, 8], "activation_scheme": "dynamic", "fmt": "e4m3"}
 """FP8 in blocks so small that the widths above do not fill the last ones."""
+SMALL_TOWER = {
+    "model_type": "pixtral",
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+}
 LLAMA = GQA | {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
 
 
@@ -163,6 +170,8 @@ def make(tmp_path: Path) -> Callable[..., Checkpoint]:
 
     def build(config: Mapping[str, Any] = LLAMA, **changes: Any) -> Checkpoint:
         full = {key: value for key, value in {**config, **changes}.items() if value is not ...}
+        if full["model_type"] == "mistral3":  # its tower's defaults are those of a large one
+            full.setdefault("vision_config", SMALL_TOWER)
         checkpoint = Checkpoint(tmp_path / "model", full, files=tokenizer_files())
         profile = read_profile(files_of(full))
         centre = 0.125 if profile.norm_kind == "rms_plus_one" else 1.0
