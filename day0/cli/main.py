@@ -30,6 +30,7 @@ COMMANDS = {
     "plan": Entry("plan", "Which layout fits a cluster, bytes per rank, and how to launch it."),
     "run-checklist": Entry("run_checklist", "Load, start, ask, compare, strain: is the model ready here?"),
     "serve": Entry("serve", "The model behind an OpenAI-compatible HTTP API."),
+    "pull": Entry("pull", "A model of a hub into the local cache: config and headers, or the weights too."),
     "skeleton": Entry("skeleton", "A checkpoint of an architecture: tiny with random weights, or full-size without."),
 }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from day0.errors import InputError
+from day0.source.checksums import CheckedFile
 from day0.source.data_files import data_path, list_data, load_yaml
 from day0.source.folder import read_config_file, read_folder
 from day0.source.model_files import ModelFiles
@@ -35,6 +36,19 @@ def resolve(model: str) -> ModelFiles:
 
         return Hub().read(match["id"], match["revision"])
     raise InputError("names no model that day0 can find", where=repr(model), hint=f"give {_FORMS}")
+
+
+def pull(model: str, *, weights: bool) -> tuple[ModelFiles, tuple[CheckedFile, ...]]:
+    """Bring a model of a hub into the local cache: small files and headers, or all of it; with the files checked."""
+    match = _HUB_ID.fullmatch(model)
+    if match is None:
+        raise InputError("is not a hub id", where=repr(model), hint="give org/name or org/name@revision")
+    from day0.source.hub import Hub
+
+    hub = Hub(keep_headers=True)
+    files = hub.read(match["id"], match["revision"])
+    folder, checked = hub.pull(files, weights=weights)
+    return replace(files, folder=folder), checked
 
 
 def _path(model: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""A day0 server of the tiny llama, for commands that talk to one."""
+"""A day0 server of the tiny llama, and a local hub, for commands that talk to one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from hub_server import fake_hub
+
+__all__ = ["fake_hub", "served"]
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,10 @@ from safetensors.numpy import save
 
 from day0.errors import EnvironmentFault, InputError
 from day0.source.folder import read_folder
-from day0.source.hub import FIRST_READ_BYTES, Hub
+from day0.source.hub import Hub
 
 if TYPE_CHECKING:
-    from conftest import FakeHub
+    from hub_server import FakeHub
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPO = "org/some-model"
@@ -28,6 +29,12 @@ REPO = "org/some-model"
 
 def shard(*names: str, size: int = 8) -> bytes:
     return save({name: numpy.ones(size, numpy.float32) for name in names})
+
+
+def header_bytes(hub: FakeHub) -> int:
+    """Length prefixes and headers of all shards together."""
+    shards = [data for name, data in hub.files.items() if name.endswith(".safetensors")]
+    return sum(8 + int.from_bytes(data[:8], "little") for data in shards)
 
 
 def fill(hub: FakeHub, size: int = 8) -> None:
@@ -82,18 +89,34 @@ def test_reads_headers_and_not_weights(fake_hub: FakeHub, hub: Hub) -> None:
     fill(fake_hub, size=4 << 20)  # shards of 32 and 16 MiB
     files = hub.read(REPO)
     assert files.weight_bytes == 3 * 4 * (4 << 20)
-    assert fake_hub.bytes_sent < 2 * FIRST_READ_BYTES + 10_000
+    assert fake_hub.weight_bytes_sent == header_bytes(fake_hub)
 
 
-def test_header_longer_than_the_first_read(fake_hub: FakeHub, hub: Hub) -> None:
-    names = [f"layers.{number}.a_rather_long_name_of_some_projection.weight" for number in range(12_000)]
-    data = shard(*names, size=1)
-    assert int.from_bytes(data[:8], "little") > FIRST_READ_BYTES
-    fake_hub.files = {"config.json": b'{"model_type": "some"}', "model.safetensors": data}
+@pytest.mark.parametrize(("tensors", "shards"), [(1, 1), (3, 40), (12_000, 1)])
+def test_headers_and_hardly_a_byte_more_cross_the_network(
+    fake_hub: FakeHub, hub: Hub, tensors: int, shards: int
+) -> None:
+    names = [f"layers.{number}.a_rather_long_name_of_some_projection.weight" for number in range(tensors * shards)]
+    fake_hub.files = {"config.json": b'{"model_type": "some"}'}
+    for number in range(shards):
+        data = shard(*names[number * tensors : (number + 1) * tensors], size=1)
+        fake_hub.files[f"model-{number + 1:05}-of-{shards:05}.safetensors"] = data
     files = hub.read(REPO)
     assert files.tensors is not None and set(files.tensors) == set(names)
-    ranges = [wanted for _, path, wanted in fake_hub.requests if path.endswith("model.safetensors")]
-    assert len(ranges) == 2
+    assert header_bytes(fake_hub) <= fake_hub.weight_bytes_sent <= 1.05 * header_bytes(fake_hub)
+    assert sum(path.endswith(".safetensors") for _, path, _ in fake_hub.requests) == 2 * shards
+
+
+def test_headers_are_read_many_at_a_time(fake_hub: FakeHub, hub: Hub) -> None:
+    fake_hub.files = {"config.json": b'{"model_type": "some"}'}
+    for number in range(1, 25):
+        fake_hub.files[f"model-{number:05}-of-00024.safetensors"] = shard(f"layers.{number}.weight")
+    fake_hub.latency = 0.05
+    begin = time.monotonic()
+    files = hub.read(REPO)
+    assert files.tensors is not None and len(files.tensors) == 24
+    assert fake_hub.most_at_once >= 4
+    assert time.monotonic() - begin < 24 * 2 * fake_hub.latency  # what one after another would take at least
 
 
 def test_server_without_ranges_is_not_read_to_the_end(fake_hub: FakeHub, hub: Hub) -> None:
@@ -114,12 +137,46 @@ def test_transient_failures_are_retried(fake_hub: FakeHub, hub: Hub) -> None:
     assert caught.value.where == REPO
 
 
+def test_busy_hub_is_asked_again_when_it_says(fake_hub: FakeHub, hub: Hub) -> None:
+    fake_hub.busy, fake_hub.busy_headers = 1, {"Retry-After": "1"}
+    begin = time.monotonic()
+    assert hub.read(REPO).tensors is not None
+    assert 1.0 <= time.monotonic() - begin < 4.0
+
+
+@pytest.mark.parametrize(
+    ("headers", "hint"),
+    [({}, "later"), ({"Retry-After": "3600"}, "in 3600 s"), ({"RateLimit": '"a";r=0;t=90'}, "90 s")],
+)
+def test_hub_that_stays_busy(fake_hub: FakeHub, hub: Hub, headers: dict[str, str], hint: str) -> None:
+    """One that asks for more patience than anybody has is not asked again."""
+    fake_hub.busy, fake_hub.busy_headers = 1000, headers
+    with pytest.raises(EnvironmentFault, match="answered HTTP 429: too many requests") as caught:
+        hub.read(REPO)
+    assert hint in caught.value.hint
+    assert len(fake_hub.requests) == (1 if headers else 1 + hub.retries)
+
+
+def test_header_reads_of_a_busy_hub(fake_hub: FakeHub, hub: Hub) -> None:
+    hub.read(REPO)
+    fake_hub.requests.clear()
+    fake_hub.latency = 0.0
+    fake_hub.broken_answers = 1000
+    with pytest.raises(EnvironmentFault):
+        hub.read(REPO)
+    tries = [path for _, path, _ in fake_hub.requests if path.endswith("model-00001-of-00002.safetensors")]
+    assert len(tries) == 1 + hub.retries
+
+
 def test_broken_shard_is_named(fake_hub: FakeHub, hub: Hub) -> None:
     name = "model-00002-of-00002.safetensors"
     fake_hub.files[name] = fake_hub.files[name][:-3]
     with pytest.raises(InputError, match="is truncated") as caught:
         hub.read(REPO)
     assert caught.value.where == f"{REPO}@{COMMIT[:12]}/{name}"
+    fake_hub.files[name] = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    with pytest.raises(InputError, match="LFS pointer"):
+        hub.read(REPO)
     fake_hub.files[name] = b""
     with pytest.raises(InputError, match="is empty"):
         hub.read(REPO)
