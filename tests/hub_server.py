@@ -44,6 +44,7 @@ class FakeHub:
     weight_bytes_sent: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)  # method, path, range
+    proxied: set[str] = field(default_factory=set)  # hosts that it was asked for as a proxy
     bytes_sent: int = 0
 
 
@@ -61,7 +62,11 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _answer(self, *, with_body: bool) -> None:
-        hub, path = self.hub, self.path.partition("?")[0]
+        hub = self.hub
+        if self.path.startswith("http://"):  # asked as a proxy
+            hub.proxied.add(self.path.split("/")[2])
+            self.path = "/" + self.path.split("/", 3)[3]
+        path = self.path.partition("?")[0]
         hub.requests.append((self.command, path, self.headers.get("Range")))
         self.with_body = with_body
         if hub.down is not None:

@@ -72,6 +72,13 @@ def test_what_was_pulled_is_inspected_without_network(hub: FakeHub, tmp_path: Pa
     assert "embed.weight" in shown.stdout
 
 
+def test_a_proxy_is_used(hub: FakeHub, tmp_path: Path) -> None:
+    proxy = {"HTTP_PROXY": hub.address, "http_proxy": hub.address, "NO_PROXY": "", "no_proxy": ""}
+    done = day0(hub, tmp_path, "pull", REPO, "--weights", HF_ENDPOINT="http://hub.invalid", **proxy)
+    assert done.returncode == 0, done.stderr
+    assert hub.proxied == {"hub.invalid"}
+
+
 def test_altered_weights_are_the_environments_fault(hub: FakeHub, tmp_path: Path) -> None:
     hub.altered[WEIGHTS] = hub.files[WEIGHTS][:-1] + b"\x7f"
     done = day0(hub, tmp_path, "pull", REPO, "--weights", "--json")
