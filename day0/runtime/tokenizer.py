@@ -62,8 +62,11 @@ class Tokenizer:
         own = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
         self.eos_token_ids: tuple[int, ...] = tuple(dict.fromkeys((*eos_token_ids, *own)))
         self.findings: tuple[Finding, ...] = tuple(findings)
-        self.vocab_size: int = max(tokenizer.get_vocab().values(), default=-1) + 1
+        vocabulary = tokenizer.get_vocab()
+        self.vocab_size: int = max(vocabulary.values(), default=-1) + 1
         """One more than the largest id; the ids below it need not all be in use."""
+        self.longest_token: int = max(map(len, vocabulary), default=1) or 1
+        """The most characters that one token stands for: a text of n has n over this tokens or more."""
 
     @classmethod
     def from_folder(cls, folder: Path) -> Tokenizer:
@@ -100,7 +103,7 @@ class Tokenizer:
             raise InputError("a token id is negative, or too large to be one", where="ids") from error
         return text
 
-    def chat_ids(
+    def chat_text(
         self,
         messages: Sequence[Mapping[str, Any]],
         /,
@@ -108,8 +111,8 @@ class Tokenizer:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         **template_arguments: Any,
-    ) -> list[int]:
-        """Ids of a conversation as the model's chat template writes it.
+    ) -> str:
+        """A conversation as the model's chat template writes it.
 
         `template_arguments` reach the template as variables (`enable_thinking=False`); `documents` and
         `continue_final_message` mean what they mean to transformers.
@@ -133,7 +136,11 @@ class Tokenizer:
         except _TEMPLATE_ERRORS as error:
             line = f" (line {error.lineno})" if isinstance(error, jinja2.TemplateSyntaxError) else ""
             raise InputError(f"{_first_line(error)}{line}", where="chat template") from error
-        return self.encode(text)
+        return text
+
+    def chat_ids(self, messages: Sequence[Mapping[str, Any]], /, **arguments: Any) -> list[int]:
+        """The ids of `chat_text`, which has the same arguments."""
+        return self.encode(self.chat_text(messages, **arguments))
 
 
 class TextStream:

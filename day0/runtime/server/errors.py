@@ -57,6 +57,17 @@ def context_length_exceeded(prompt: int, wanted: int, limit: int, param: str) ->
     )
 
 
+def prompt_without_hope(characters: int, least: int, limit: int, param: str) -> ApiError:
+    """A text that has `least` tokens or more, told by its `characters` alone."""
+    return ApiError(
+        400,
+        f"the prompt has {characters} characters, which are {least} tokens or more; "
+        f"this server's context length is {limit} tokens",
+        param=param,
+        code="context_length_exceeded",
+    )
+
+
 def as_api_error(error: Exception) -> ApiError:
     """What a client is told of `error`; of a defect only that there was one, the rest is for the log."""
     match error:

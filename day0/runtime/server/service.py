@@ -5,19 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
 from day0.errors import InputError
 from day0.runtime.engine.worker import EngineWorker, NotAccepting, WorkerState
-from day0.runtime.server.errors import ApiError, context_length_exceeded, not_supported
+from day0.runtime.server.errors import ApiError, context_length_exceeded, not_supported, prompt_without_hope
 from day0.runtime.server.metrics import Metrics, RequestRecord
 from day0.runtime.server.schema import Message, TemplateFields
 
 if TYPE_CHECKING:
     from day0.runtime.tokenizer import Tokenizer
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Service:
     stall_seconds: float
     started: float = field(default_factory=time.time)
     # A long prompt takes long to encode, so it leaves the event loop; one at a time, as the tokenizer keeps state.
-    _encoding: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+    _tokenizing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 
     def unavailable(self) -> str | None:
         """Why no request can be served now; None where one can."""
@@ -57,11 +58,17 @@ class Service:
         if reason is not None:
             raise NotAccepting(f"the server takes no requests now: {reason}")
 
-    async def text_ids(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
-        encode = partial(self.tokenizer.encode, text, add_special_tokens=add_special_tokens)
-        return await self._encoded(encode, param="prompt")
+    async def text_ids(self, text: str, *, add_special_tokens: bool, to_run: bool = True) -> tuple[int, ...]:
+        """The ids of a prompt; one `to_run` is refused unread where it cannot fit the context."""
 
-    async def message_ids(self, fields: TemplateFields) -> tuple[int, ...]:
+        def encode() -> list[int]:
+            if to_run:
+                self._refuse_hopeless(text, param="prompt")
+            return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+        return tuple(await self.beside(encode, param="prompt"))
+
+    async def message_ids(self, fields: TemplateFields, *, to_run: bool = True) -> tuple[int, ...]:
         """The prompt that the model's chat template makes of a conversation."""
         refuse_unsupported_messages(fields.messages)
         if not self.tokenizer.has_chat_template:
@@ -76,19 +83,28 @@ class Service:
         if clash := sorted({"add_generation_prompt", "tools"} & arguments.keys()):
             message = f"{', '.join(clash)}: a field of the request itself, not an argument of the template"
             raise ApiError(400, message, param="chat_template_kwargs")
-        render = partial(
-            self.tokenizer.chat_ids,
-            [message.for_template() for message in fields.messages],
-            add_generation_prompt=fields.add_generation_prompt,
-            **arguments,
-        )
-        return await self._encoded(render, param="messages")
+        messages = [message.for_template() for message in fields.messages]
 
-    async def _encoded(self, encode: Callable[[], list[int]], *, param: str) -> tuple[int, ...]:
+        def encode() -> list[int]:
+            text = self.tokenizer.chat_text(messages, add_generation_prompt=fields.add_generation_prompt, **arguments)
+            if to_run:
+                self._refuse_hopeless(text, param="messages")
+            return self.tokenizer.encode(text)
+
+        return tuple(await self.beside(encode, param="messages"))
+
+    async def beside(self, work: Callable[[], T], *, param: str) -> T:
+        """The result of work with the tokenizer, done beside the event loop."""
         try:
-            return tuple(await to_thread.run_sync(encode, limiter=self._encoding))
+            return await to_thread.run_sync(work, limiter=self._tokenizing)
         except InputError as error:
             raise ApiError(400, str(error), param=param) from error
+
+    def _refuse_hopeless(self, text: str, *, param: str) -> None:
+        """A text of megabytes would keep the tokenizer from everybody else for a minute, only to be too long."""
+        least, limit = len(text) // self.tokenizer.longest_token, self.worker.max_model_len
+        if least > limit:
+            raise prompt_without_hope(len(text), least, limit, param)
 
     def output_budget(self, prompt_tokens: int, wanted: int | None, *, param: str) -> int:
         """How many tokens may be generated: those wanted, or all that fit where nothing was said."""

@@ -1,3 +1,5 @@
+import re
+
 import httpx
 import openai
 import pytest
@@ -117,6 +119,17 @@ def test_too_long_a_prompt_names_both_lengths(llama):
     with pytest.raises(openai.BadRequestError, match=rf"{limit + 5} tokens.*{limit} tokens") as caught:
         llama.openai().completions.create(model="tiny", prompt="x" * (limit + 5), max_tokens=1)
     assert caught.value.code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("path", ["completions", "chat/completions"])
+def test_a_text_that_cannot_fit_is_refused_unread(llama, http, tokenizer, monkeypatch, path):
+    limit = llama.worker.max_model_len
+    text = "x" * (tokenizer.longest_token * (limit + 2))
+    monkeypatch.setattr(type(tokenizer), "encode", lambda *a, **k: pytest.fail("was read"))
+    body = {"prompt": text} if path == "completions" else {"messages": [{"role": "user", "content": text}]}
+    response = http.post(f"/v1/{path}", json=body)
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert re.search(rf" 5\d\d tokens or more.*{limit} tokens", response.json()["error"]["message"])
 
 
 def test_unknown_model_path_and_method(llama, http):

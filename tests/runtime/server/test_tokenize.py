@@ -15,6 +15,11 @@ def test_there_and_back(http, llama):
     assert http.post("/detokenize", json={"tokens": answer["tokens"]}).json() == {"prompt": text}
 
 
+def test_a_text_longer_than_the_context_can_be_counted(http, llama, tokenizer):
+    text = "x" * (tokenizer.longest_token * (llama.worker.max_model_len + 2))
+    assert http.post("/tokenize", json={"prompt": text}).json()["count"] == len(text)
+
+
 def test_messages_go_through_the_template(http, tokenizer):
     messages = [{"role": "user", "content": "hi"}]
     answer = http.post("/tokenize", json={"model": "tiny", "messages": messages}).json()
