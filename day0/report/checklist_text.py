@@ -22,11 +22,11 @@ _LOUD = ("fail", "error", "warn", "skip")
 
 def render_checklist(result: ChecklistResult, console: Console) -> None:
     """Verdict, environment, one line per check, details of what did not pass, verdict."""
-    console.print(verdict_line(result))
+    console.print(verdict_line(result), soft_wrap=True)  # one line, for whoever reads it by script
     console.print(Text(environment_line(result), style="dim"))
     for phase in result.phases:
         console.print(_phase(phase))
-    console.print(verdict_line(result))
+    console.print(verdict_line(result), soft_wrap=True)  # one line, for whoever reads it by script
 
 
 def verdict_line(result: ChecklistResult) -> Text:
