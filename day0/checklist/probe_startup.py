@@ -93,6 +93,8 @@ def tokenizer(context: CheckContext) -> Outcome:
         return Measured(1, values, message=f"the tokenizer files cannot be used: {context.tokenizer_fault}")
     if own is None:
         return NO_TOKENIZER
+    if profile.vocab_size == 0:
+        return NotChecked("skip", "the config does not say how large the vocabulary is")
     lost = [text for text in SAMPLES if own.decode(own.encode(text)) != text]
     beyond = [token for text in SAMPLES for token in own.encode(text) if token >= profile.vocab_size]
     ends = set(own.eos_token_ids) | set(profile.eos_token_ids)
