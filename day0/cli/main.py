@@ -14,6 +14,7 @@ from typer.main import get_command
 
 import day0
 from day0.cli.output import printable
+from day0.cli.signals import terminable
 from day0.errors import Day0Error, ExitCode
 
 
@@ -82,7 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):  # a name from a model must not fail to print on a narrow terminal
             stream.reconfigure(errors="backslashreplace")
     try:
-        return run(arguments)
+        with terminable():
+            return run(arguments)
     except Day0Error as error:
         _complain(str(error), error.hint)
         return error.exit_code

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from day0.cli.output import status_console
+from day0.cli.signals import Terminated
 from day0.coverage import load_whitelist
 from day0.errors import EnvironmentFault, ExitCode, InputError
 from day0.plan.settings import EngineSettings
@@ -87,12 +88,17 @@ def command(
     if engine is not EngineName.DAY0:
         _refuse_options_of_ours(engine, {**given, "served_model_name": served_model_name, "api_key": api_key})
         return _hand_over(model, engine, plan, host, port, dry_run=dry_run)
+    if api_key == "":
+        raise InputError("the key is empty, which would let everybody in", where="--api-key", hint="leave it out")
     settings = _settings(plan, given)
     endpoint = Endpoint(host, port, served_model_name or model, api_key)
     if dry_run:
         print(_command_line(model, settings, endpoint))
         return ExitCode.YES
-    return _serve(model, settings, endpoint)
+    try:
+        return _serve(model, settings, endpoint)
+    except Terminated:  # before the server minds signals itself there is nothing to drain
+        _exit_now(ExitCode.YES)
 
 
 def _refuse_not_yet(ranks: dict[str, int], offload: Offload) -> None:
@@ -209,7 +215,7 @@ def _end_at_once() -> None:
     _exit_now(ExitCode.INTERRUPTED)
 
 
-def _exit_now(code: ExitCode) -> None:
+def _exit_now(code: ExitCode) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

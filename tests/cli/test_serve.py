@@ -115,6 +115,13 @@ def test_a_second_signal_ends_at_once(tiny_llama: Path):
         assert server.end(5)[0] == 130
 
 
+def test_a_signal_before_the_server_serves_ends_it_in_good_order(tiny_llama: Path):
+    with serving(str(tiny_llama), "--port", "0", "--device", "cpu") as server:
+        server.line("loading")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.end() == (0, "")
+
+
 def test_a_port_in_use_is_the_environments_fault(tiny_llama: Path, capsys: pytest.CaptureFixture[str]):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -170,6 +177,7 @@ def test_dry_run_prints_the_command_and_starts_nothing(capsys: pytest.CaptureFix
         (["--max-num-seqs", "0"], 2, "max_num_seqs"),
         (["--mem-fraction", "1.5"], 2, "mem_fraction"),
         (["--plan", "nowhere.yaml"], 2, "nowhere.yaml"),
+        (["--api-key", ""], 2, "--api-key: the key is empty"),
         ([], 2, "no-such-model"),
     ],
 )

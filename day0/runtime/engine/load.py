@@ -16,7 +16,14 @@ from day0.runtime.cache.pages import PageAllocator
 from day0.runtime.cache.states import SlotAllocator
 from day0.runtime.cache.storage import CacheStorage
 from day0.runtime.engine.engine import Engine
-from day0.runtime.engine.memory import MemoryFigures, choose_device, choose_dtype, shape_cache
+from day0.runtime.engine.memory import (
+    MemoryFigures,
+    check_context,
+    choose_device,
+    choose_dtype,
+    choose_kv_dtype,
+    shape_cache,
+)
 from day0.runtime.models.decoder import Decoder
 from day0.runtime.models.support import missing_part
 from day0.runtime.ops.registry import Operators, choose_operators
@@ -53,6 +60,8 @@ def load_engine(
     phase = _Phases(on_phase)
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.dtype, profile, device)
+    choose_kv_dtype(settings, profile, dtype, device)  # what would be refused later is refused before the weights load
+    check_context(profile, settings)
     ops = ops or choose_operators(device, dtype, verified_on(device.type) if verified_on else ())
     modules, report = _load_modules(files, profile, settings, ops, dtype, device)
     decoder = modules[""]
@@ -75,7 +84,7 @@ def assemble(
 ) -> Engine:
     """An engine around loaded modules, with a cache of its own. Several may share the modules, one at a time."""
     profile, dtype = decoder.profile, decoder.embed.weight.dtype
-    kv_dtype = dtype if settings.kv_dtype == "auto" else choose_dtype(settings.kv_dtype, profile, device)
+    kv_dtype = choose_kv_dtype(settings, profile, dtype, device)
     shape = shape_cache(profile, settings, device, kv_dtype, dtype)
     storage = CacheStorage(
         profile.layers, shape.num_pages, settings.page_size, shape.num_slots, kv_dtype, dtype, device

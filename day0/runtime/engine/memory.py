@@ -66,14 +66,34 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def choose_dtype(name: str, profile: ArchitectureProfile, device: torch.device) -> torch.dtype:
+def choose_dtype(
+    name: str, profile: ArchitectureProfile, device: torch.device, *, option: str = "--dtype"
+) -> torch.dtype:
     """The dtype a setting names; "auto" is float32 on a CPU, where it is fastest, the checkpoint's own elsewhere."""
     if name == "auto":
         name = "float32" if device.type == "cpu" else profile.dtype
     if name not in _DTYPES:
         known = ", ".join(word for word in _DTYPES if word.islower())
-        raise InputError(f"dtype {name!r} is not known", where="--dtype", hint=f"known: auto, {known}")
+        raise InputError(f"dtype {name!r} is not known", where=option, hint=f"known: auto, {known}")
     return _DTYPES[name]
+
+
+def choose_kv_dtype(
+    settings: EngineSettings, profile: ArchitectureProfile, model_dtype: torch.dtype, device: torch.device
+) -> torch.dtype:
+    """The dtype of the paged cache; "auto" is the model's."""
+    if settings.kv_dtype == "auto":
+        return model_dtype
+    return choose_dtype(settings.kv_dtype, profile, device, option="--kv-dtype")
+
+
+def check_context(profile: ArchitectureProfile, settings: EngineSettings) -> None:
+    """Raise InputError for a context beyond the model's own."""
+    if settings.max_model_len and profile.max_position and settings.max_model_len > profile.max_position:
+        raise InputError(
+            f"max_model_len {settings.max_model_len} is beyond the model's own limit of {profile.max_position}",
+            where=profile.max_position_field or "",
+        )
 
 
 def free_bytes(device: torch.device) -> int:
@@ -94,13 +114,9 @@ def shape_cache(
 
     Raises InputError where the longest sequence asked for does not fit.
     """
+    check_context(profile, settings)
     num_slots = settings.max_num_seqs if any(layer.state_shapes() for layer in profile.layers) else 0
     wanted = settings.max_model_len or profile.max_position or FALLBACK_CONTEXT
-    if settings.max_model_len and profile.max_position and settings.max_model_len > profile.max_position:
-        raise InputError(
-            f"max_model_len {settings.max_model_len} is beyond the model's own limit of {profile.max_position}",
-            where=profile.max_position_field or "",
-        )
     pages = _pages_in_budget(
         profile.layers, settings, device, kv_dtype, num_slots * slot_bytes(profile.layers, model_dtype)
     )

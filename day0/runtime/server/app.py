@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import day0
 from day0.errors import Day0Error
-from day0.runtime.engine.worker import EngineWorker
+from day0.runtime.engine.worker import EngineWorker, NotAccepting
 from day0.runtime.server.chat import chat_router
 from day0.runtime.server.completions import completions_router
 from day0.runtime.server.errors import as_api_error
@@ -87,6 +88,11 @@ class _DefectBarrier:
 
         try:
             await self._app(scope, receive, send_noting)
+        except asyncio.CancelledError:
+            # The server ends and waited long enough for this client to send its request or to read its answer.
+            self._log(f"request {scope['state']['request_id']} was cut off")
+            if not started:
+                await self._answer_error(Request(scope), NotAccepting("the server stopped"))(scope, receive, send)
         except Exception as error:
             if started:
                 raise  # a part of the answer is out; a cut connection says that the rest is missing

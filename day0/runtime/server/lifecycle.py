@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
-from day0.errors import EnvironmentFault
+from day0.errors import EnvironmentFault, InputError
 from day0.runtime.engine.worker import EngineWorker, WorkerState
 
 CONNECTION_BACKLOG = 2048
@@ -30,6 +30,8 @@ def bind(host: str, port: int) -> socket.socket:
         raise EnvironmentFault(
             f"cannot resolve host {host}: {error.strerror}", hint="give --host an address"
         ) from error
+    except UnicodeError as error:
+        raise InputError(f"{host!r} is no name of a host", where="--host", hint="give an address") from error
     listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

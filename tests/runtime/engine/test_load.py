@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -34,6 +35,18 @@ def test_phases_come_in_order_with_their_seconds(tiny_llama: Path) -> None:
     load(tiny_llama, on_phase=lambda name, seconds: seen.append((name, seconds)))
     assert [name for name, _ in seen] == ["load", "allocate", "warmup"]
     assert all(seconds > 0 for _, seconds in seen)
+
+
+@pytest.mark.parametrize(
+    ("settings", "where"), [({"kv_dtype": "fp3"}, "--kv-dtype"), ({"max_model_len": 10**9}, "max_position_embeddings")]
+)
+def test_settings_that_cannot_be_are_refused_before_the_weights_load(
+    tiny_llama: Path, settings: dict[str, Any], where: str
+) -> None:
+    files, phases = resolve(str(tiny_llama)), list[str]()
+    with pytest.raises(InputError) as caught:
+        load_engine(files, read_profile(files), EngineSettings(**settings), lambda name, _: phases.append(name))
+    assert (caught.value.where, phases) == (where, [])
 
 
 @pytest.mark.parametrize("recipe", ["llama-3.1-8b", "qwen3-30b-a3b", "kimi-k3"])

@@ -1,3 +1,4 @@
+import socket
 import threading
 import time
 
@@ -22,6 +23,26 @@ def test_a_host_that_is_not_ours_or_does_not_exist():
     for host in ("203.0.113.7", "no such host"):
         with pytest.raises(EnvironmentFault, match=host):
             bind(host, 0)
+
+
+@pytest.mark.parametrize("host", ["..", "x" * 300, "a\N{REPLACEMENT CHARACTER}"])
+def test_what_is_no_name_of_a_host(host: str):
+    with pytest.raises(InputError, match="no name of a host"):
+        bind(host, 0)
+
+
+def test_a_request_that_never_comes_does_not_keep_the_server(scripted, monkeypatch, caplog):
+    monkeypatch.setattr("day0.runtime.server.lifecycle.SLOW_READER_SECONDS", 1)
+    served = scripted()
+    address = served.url.removeprefix("http://").split(":")
+    with socket.create_connection((address[0], int(address[1])), timeout=20) as half:
+        half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        assert httpx.get(f"{served.url}/health").status_code == 200
+        served.stop()
+        answer = half.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 503")
+    assert any("was cut off" in line for line in served.lines)
+    assert not [record for record in caplog.records if record.exc_info], "no traceback for a client's fault"
 
 
 def test_draining_finishes_streams_and_takes_nothing_new(scripted):
