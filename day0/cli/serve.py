@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from day0.cli.output import status_console
-from day0.cli.signals import Terminated
+from day0.cli.signals import handling
 from day0.coverage import load_whitelist
 from day0.errors import EnvironmentFault, ExitCode, InputError
 from day0.plan.settings import EngineSettings
@@ -95,10 +96,9 @@ def command(
     if dry_run:
         print(_command_line(model, settings, endpoint))
         return ExitCode.YES
-    try:
+    # Until the server minds signals itself there is nothing to drain.
+    with handling({signal.SIGTERM: _end_unserved, signal.SIGINT: _end_at_once}):
         return _serve(model, settings, endpoint)
-    except Terminated:  # before the server minds signals itself there is nothing to drain
-        _exit_now(ExitCode.YES)
 
 
 def _refuse_not_yet(ranks: dict[str, int], offload: Offload) -> None:
@@ -211,11 +211,17 @@ def _end(worker: EngineWorker) -> ExitCode:
     return ExitCode.YES
 
 
+def _end_unserved() -> None:
+    _exit_now(ExitCode.YES)
+
+
 def _end_at_once() -> None:
     _exit_now(ExitCode.INTERRUPTED)
 
 
 def _exit_now(code: ExitCode) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:  # also where a signal came in the middle of a write
+        os._exit(code)
