@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from day0.errors import CannotSay, Day0Error
+from day0.errors import CannotSay, Day0Error, InputError
 
 Status = Literal["pass", "fail", "warn", "skip", "na", "error"]
 Verdict = Literal["ready", "not-ready", "incomplete"]
@@ -148,12 +148,13 @@ class ChecklistResult:
 def judge(measured: Mapping[str, Any], limits: Limits) -> tuple[Status, str]:
     """Status of measured values against limits, and which limit decided it (empty for a pass).
 
-    NaN and null lie beyond every limit. A limit on something that was not measured is a defect of the probe.
+    NaN and null lie beyond every limit. Raises InputError for a limit on something that was not measured.
     """
     warning = ""
     for name, bounds in limits.items():
         if name not in measured:
-            raise LookupError(f"the probe did not measure {name!r}, which has a limit")
+            hint = f"measured are {', '.join(measured)}"
+            raise InputError("has a limit, but the probe does not measure it", where=name, hint=hint)
         for bound, wanted in bounds.items():
             if bound not in BOUNDS or _holds(bound, measured[name], wanted):
                 continue
@@ -186,6 +187,8 @@ def with_baseline(limits: Limits, before: Mapping[str, Any] | None) -> Limits:
         ratio = bounds.get("max_of_baseline")
         if ratio is None:
             resolved[name] = bounds
+        elif isinstance(before.get(name), bool) or not isinstance(before.get(name), (int, float)):
+            raise CannotSay(f"the baseline has no number for {name}", hint="write a new one with --save-baseline")
         else:
             ceiling = ratio * before[name]
             resolved[name] = {**bounds, "max": min(ceiling, bounds.get("max", ceiling)), "baseline": before[name]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,14 +11,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import msgspec
 
 from day0.checklist.target import Answer, Ask, Fate
+from day0.errors import InputError
 
 if TYPE_CHECKING:
     from day0.runtime.tokenizer import Tokenizer
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 300.0  # between two bytes: a long prompt on a slow device is silent for minutes
+LONGEST_CONTEXT = 2**24  # a server that claims more tokens than this does not say how long a sequence may be
 _REFUSALS = (400, 404, 413, 422)
 _OVERLOADS = (429, 503)
 
@@ -33,8 +37,34 @@ class Reply:
         """The parsed body, None where it is not JSON."""
         try:
             return json.loads(self.text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Logprobs(msgspec.Struct):
+    """The first token of an echoed prompt has none, and some servers leave alternatives out."""
+
+    token_logprobs: list[float | None] | None = None
+    top_logprobs: list[dict[str, float] | None] | None = None
+
+
+class _Choice(msgspec.Struct):
+    text: str | None = None
+    finish_reason: str | None = None
+    logprobs: _Logprobs | None = None
+
+
+class _Completion(msgspec.Struct):
+    """What is read of a reply of /v1/completions, whole or in chunks; whatever else it holds is left alone."""
+
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    error: Any = None
 
 
 class EndpointTarget:
@@ -50,11 +80,13 @@ class EndpointTarget:
         api_key: str | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self.name = url.rstrip("/").removesuffix("/v1")
+        base = _base_url(url)
+        self.name = str(base.copy_with(userinfo=b"")).rstrip("/")
+        """The address as reports show it: without a password."""
         self.tokenizer = tokenizer
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         timeout = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
-        self._http = httpx.Client(base_url=self.name, headers=headers, timeout=timeout, transport=transport)
+        self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout, transport=transport)
         self._served: dict[str, Any] | None = None
         self._takes: dict[str, bool] = {}
 
@@ -78,7 +110,7 @@ class EndpointTarget:
 
     def max_model_len(self) -> int | None:
         value = self.served_model().get("max_model_len")
-        return value if isinstance(value, int) else None
+        return value if type(value) is int and 1 <= value <= LONGEST_CONTEXT else None
 
     def get(self, path: str) -> Reply:
         """GET a path; a server that cannot be reached is a reply with status 0."""
@@ -168,6 +200,24 @@ class EndpointTarget:
             return _read_stream(response.iter_lines(), ask.abandon_after, started)
 
 
+def _base_url(url: str) -> httpx.URL:
+    """The address of the server; raises InputError for what is none."""
+    try:
+        base = httpx.URL(url.rstrip("/").removesuffix("/v1"))
+        base.host.encode("idna")
+    except (httpx.InvalidURL, UnicodeError) as fault:
+        raise InputError(f"not a URL: {fault}", where="--target", hint="for example http://127.0.0.1:8000") from None
+    return base
+
+
+def _completion(text: str) -> _Completion | str:
+    """A reply, or why it is none."""
+    try:
+        return msgspec.json.decode(text, type=_Completion)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as fault:
+        return str(fault)
+
+
 def fate_of(status: int) -> Fate:
     """What an HTTP status says about a request that was not answered."""
     if status in _REFUSALS:
@@ -180,7 +230,7 @@ def _read_stream(lines: Iterator[str], abandon_after: int | None, started: float
     text: list[str] = []
     arrivals: list[float] = []
     finish: str | None = None
-    usage: dict[str, Any] = {}
+    usage = _Usage()
     for line in lines:
         if not line.startswith("data:"):
             continue
@@ -190,19 +240,19 @@ def _read_stream(lines: Iterator[str], abandon_after: int | None, started: float
                 "done",
                 text="".join(text),
                 finish_reason=finish,
-                prompt_tokens=usage.get("prompt_tokens"),
-                completion_tokens=usage.get("completion_tokens"),
+                prompt_tokens=usage.prompt_tokens,
+                completion_tokens=usage.completion_tokens,
                 arrivals=tuple(arrivals),
                 seconds=time.perf_counter() - started,
             )
-        chunk = Reply(200, data).json()
-        if not isinstance(chunk, dict) or "error" in chunk:
+        chunk = _completion(data)
+        if isinstance(chunk, str) or chunk.error is not None:
             return Answer("failed", f"a stream chunk is an error or not JSON: {data[:200]}", "".join(text))
-        usage = chunk.get("usage") or usage
-        for choice in chunk.get("choices") or ():
-            finish = choice.get("finish_reason") or finish
-            if choice.get("text"):
-                text.append(choice["text"])
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            finish = choice.finish_reason or finish
+            if choice.text:
+                text.append(choice.text)
                 arrivals.append(time.perf_counter() - started)
         if abandon_after is not None and len(arrivals) >= abandon_after:
             return Answer("done", text="".join(text), finish_reason="abort", arrivals=tuple(arrivals))
@@ -210,20 +260,21 @@ def _read_stream(lines: Iterator[str], abandon_after: int | None, started: float
 
 
 def _whole_answer(body: str) -> Answer:
-    document = Reply(200, body).json()
-    choices = document.get("choices") if isinstance(document, dict) else None
-    if not choices or not isinstance(choices[0].get("text"), str):
+    document = _completion(body)
+    if isinstance(document, str):
+        return Answer("failed", f"the reply is no completion ({document}): {body[:200]}")
+    if not document.choices or document.choices[0].text is None:
         return Answer("failed", f"the reply has no completion: {body[:200]}")
-    usage = document.get("usage") or {}
-    logprobs = choices[0].get("logprobs") or {}
+    choice, usage = document.choices[0], document.usage or _Usage()
+    logprobs = choice.logprobs or _Logprobs()
     return Answer(
         "done",
-        text=choices[0]["text"],
-        finish_reason=choices[0].get("finish_reason"),
-        prompt_tokens=usage.get("prompt_tokens"),
-        completion_tokens=usage.get("completion_tokens"),
-        logprobs=tuple(logprobs.get("token_logprobs") or ()),
-        top_logprobs=tuple(logprobs.get("top_logprobs") or ()),
+        text=choice.text or "",
+        finish_reason=choice.finish_reason,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        logprobs=tuple(math.nan if value is None else value for value in logprobs.token_logprobs or ()),
+        top_logprobs=tuple(tops or {} for tops in logprobs.top_logprobs or ()),
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -63,6 +64,19 @@ def percentile(samples: Sequence[float], share: float) -> float:
     ordered = sorted(samples)
     rank = -(-len(ordered) * share // 1)
     return ordered[max(0, min(len(ordered), int(rank)) - 1)]
+
+
+def largest(values: Iterable[float]) -> float:
+    """The largest value, 0 where there is none, and NaN where one is NaN, which `max` passes over."""
+    found = list(values)
+    return math.nan if any(math.isnan(value) for value in found) else max(found, default=0.0)
+
+
+def share(value: float, allowed: float) -> float:
+    """`value` as a multiple of what is allowed; where nothing is, any value is too much."""
+    if allowed == 0.0:
+        return 0.0 if value == 0.0 else math.inf
+    return value / allowed
 
 
 def private_bytes() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from pathlib import Path
 
 import psutil
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from day0.checklist.checklist import Measured, NotChecked, Outcome, Where
+from day0.checklist.figures import largest, share
 from day0.checklist.probe_paths import (
     PathErrors,
     engine_of,
@@ -73,17 +75,21 @@ def batched(context: CheckContext, *, requests: int = 5, max_tokens: int = 12) -
     together = context.target.ask(asks, concurrency=len(asks))
     alone = context.target.ask(asks, concurrency=1)
     parted: list[int] = []
-    worst = over = 0.0
+    apart: list[float] = []
+    over: list[float] = []
     for prompt, batch, single in zip(prompts, together, alone, strict=True):
         one, two = batch.token_ids or (), single.token_ids or ()
         if batch.fate != "done" or first_difference(engine, prompt, two, one) is not None:
             parted.append(len(prompt))
-        apart = _logprobs_apart(batch, single)
-        worst = max(worst, apart)
-        over = max(over, apart / (2 * logit_allowance(engine, prompt, engine.forward(prompt)[-1])))
+        apart.append(_logprobs_apart(batch, single))
+        over.append(share(apart[-1], 2 * logit_allowance(engine, prompt, engine.forward(prompt)[-1])))
     return Measured(
         inspected=len(asks),
-        values={"different": len(parted), "worst_logprob_difference": worst, "logprob_over_tolerance": over},
+        values={
+            "different": len(parted),
+            "worst_logprob_difference": largest(apart),
+            "logprob_over_tolerance": largest(over),
+        },
         where=Where(length=parted[0]) if parted else None,
         message=f"a prompt of {parted[0]} tokens gets another answer in company" if parted else "",
         hint="one sequence of a batch reads or writes what belongs to another",
@@ -92,13 +98,9 @@ def batched(context: CheckContext, *, requests: int = 5, max_tokens: int = 12) -
 
 def _logprobs_apart(one: Answer, two: Answer) -> float:
     """The largest difference of log probabilities as far as the answers are the same."""
-    worst = 0.0
     pairs = zip(one.token_ids or (), two.token_ids or (), one.logprobs, two.logprobs, strict=False)
-    for left, right, mine, other in pairs:
-        if left != right:
-            break
-        worst = max(worst, abs(mine - other))
-    return worst
+    alike = takewhile(lambda pair: pair[0] == pair[1], pairs)
+    return largest(abs(mine - other) for _, _, mine, other in alike)
 
 
 def reference(context: CheckContext, *, length: int = 32, top_k: int = 5) -> Outcome:
@@ -180,19 +182,19 @@ def endpoint(context: CheckContext, *, prompts: int = 6) -> Outcome:
         return model
     prompt_list = [sentence_ids(context, index) for index in range(prompts)]
     answers = context.target.ask([Ask(ids, max_tokens=1, logprobs=1) for ids in prompt_list], concurrency=1)
-    worst, differ, inspected, faults = 0.0, 0, 0, []
+    apart: list[float] = []
+    differ, faults = 0, []
     for ids, answer in zip(prompt_list, answers, strict=True):
         if answer.fate != "done" or not answer.logprobs:
             faults.append(answer.message or "the server gives no log probabilities")
             continue
-        inspected += 1
         row = torch.log_softmax(trace_upstream(model, ids)["logits"][-1].double(), dim=-1)
-        worst = max(worst, abs(float(row.max()) - answer.logprobs[0]))
+        apart.append(abs(float(row.max()) - answer.logprobs[0]))
         tie = float(greedy_margin(row[None])[0]) <= 1e-2
         differ += not tie and own.decode([int(row.argmax())]) != answer.text
     return Measured(
-        inspected=inspected,
-        values={"worst_logprob_difference": worst, "other_first_token": differ, "not_compared": len(faults)},
+        inspected=len(apart),
+        values={"worst_logprob_difference": largest(apart), "other_first_token": differ, "not_compared": len(faults)},
         message=faults[0] if faults else "",
         hint="another dtype explains a few hundredths; more is another model, template or start token",
     )

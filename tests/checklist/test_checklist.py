@@ -65,7 +65,7 @@ def test_a_failure_outranks_an_earlier_warning() -> None:
 
 
 def test_a_limit_on_something_unmeasured_breaks_the_check() -> None:
-    with pytest.raises(LookupError, match="'x'"):
+    with pytest.raises(InputError, match="x: has a limit"):
         judge({}, {"x": {"max": 1}})
 
 
@@ -76,6 +76,12 @@ def test_baseline_ratio_becomes_a_maximum() -> None:
     assert resolved["ms"]["max"] == 15.0 and resolved["ms"]["baseline"] == 10.0
     assert judge({"ms": 16.0, "other": 0}, resolved)[0] == "fail"
     assert judge({"ms": 14.0, "other": 0}, resolved)[0] == "pass"
+
+
+@pytest.mark.parametrize("before", [{}, {"ms": None}, {"ms": "fast"}, {"ms": True}])
+def test_a_baseline_without_the_number_cannot_say(before: dict[str, Any]) -> None:
+    with pytest.raises(CannotSay, match="no number for ms"):
+        with_baseline({"ms": {"max_of_baseline": 2.0}}, before)
 
 
 def test_the_tighter_of_baseline_and_fixed_limit_holds() -> None:

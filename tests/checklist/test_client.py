@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ import pytest
 
 from day0.checklist.client import EndpointTarget, fate_of
 from day0.checklist.target import Ask
+from day0.errors import InputError
 
 Answerer = Callable[[str, Any], tuple[int, str]]
 MODELS = json.dumps({"data": [{"id": "m", "max_model_len": 64}]})
@@ -100,6 +102,11 @@ def test_a_streamed_answer_is_joined(script: Script) -> None:
         ([], "without [DONE]"),
         (["{broken", "[DONE]"], "not JSON"),
         ([piece("a"), {"error": {"message": "boom"}}, "[DONE]"], "error"),
+        ([5, "[DONE]"], "not JSON"),
+        ([{"choices": [5]}, "[DONE]"], "not JSON"),
+        ([{"choices": [{"text": {"a": 1}}]}, "[DONE]"], "not JSON"),
+        ([{"choices": [{"text": "a"}], "usage": [1]}, "[DONE]"], "not JSON"),
+        (["[" * 100_000, "[DONE]"], "not JSON"),
     ],
 )
 def test_a_broken_stream_has_failed(script: Script, chunks: list[Any], reason: str) -> None:
@@ -127,10 +134,51 @@ def test_a_status_has_its_fate(script: Script, status: int, fate: str, stream: b
     assert fate_of(status) == fate
 
 
-@pytest.mark.parametrize("body", ["", "[]", "{}", '{"choices": []}', '{"choices": [{"text": null}]}', "<html>"])
+@pytest.mark.parametrize(
+    "body",
+    ["", "[]", "{}", '{"choices": []}', '{"choices": [{"text": null}]}', "<html>", "null", "5", "[" * 100_000,
+     '{"choices": "abc"}', '{"choices": ["a"]}', '{"choices": [{"text": 5}]}',
+     '{"choices": [{"text": "a"}], "usage": 1}', '{"choices": [{"text": "a", "logprobs": [1]}]}',
+     '{"choices": [{"text": "a", "logprobs": {"token_logprobs": "x"}}]}',
+     '{"choices": [{"text": "a", "logprobs": {"token_logprobs": [NaN]}}]}'],
+)  # fmt: skip
 def test_a_reply_without_a_completion_has_failed(script: Script, body: str) -> None:
     script.answer = lambda path, request: (200, body)
     assert ask_one(script, Ask("hello", ignore_eos=False)).fate == "failed"
+
+
+def test_a_log_probability_that_is_left_out_is_no_number(script: Script) -> None:
+    logprobs = {"token_logprobs": [None, -1.0], "top_logprobs": [None, {"a": -1.0}]}
+    script.answer = lambda path, body: (200, completion(logprobs=logprobs))
+    answer = ask_one(script, Ask("hello", ignore_eos=False, logprobs=1))
+    assert math.isnan(answer.logprobs[0]) and answer.logprobs[1] == -1.0
+    assert answer.top_logprobs == ({}, {"a": -1.0})
+
+
+@pytest.mark.parametrize("reply", ["[" * 100_000, '{"data": [{"id": "m", "max_model_len": "x"}]}', "null"])
+@pytest.mark.parametrize("length", ["true", "-5", "0", "99999999999999999999", "1.5"])
+def test_a_context_that_cannot_be_is_none(
+    script: Script, monkeypatch: pytest.MonkeyPatch, reply: str, length: str
+) -> None:
+    for said in (reply, f'{{"data": [{{"id": "m", "max_model_len": {length}}}]}}'):
+        monkeypatch.setitem(globals(), "MODELS", said)
+        assert EndpointTarget(script.url, None).max_model_len() is None
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "http://a\x01", "http://..", "http://" + "a" * 300, "http://\N{SNOWMAN}"]
+)
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(InputError, match="not a URL"):
+        EndpointTarget(url, None)
+
+
+def test_a_password_in_the_url_is_sent_and_not_shown(script: Script) -> None:
+    script.answer = lambda path, body: (200, completion())
+    target = EndpointTarget(script.url.replace("http://", "http://me:secret@") + "/v1", None)
+    assert target.name == script.url
+    assert target.ask([Ask("x")], concurrency=1)[0].fate == "done"
+    assert script.seen[-1][0]["Authorization"].startswith("Basic ")
 
 
 def test_nobody_listening_is_a_failure_not_an_exception() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
 import pytest
 
-from day0.checklist.figures import SAMPLE_SECONDS, MemoryPeak, Timing, load_figures, percentile
+from day0.checklist.figures import SAMPLE_SECONDS, MemoryPeak, Timing, largest, load_figures, percentile, share
 
 
 def test_figures_of_exactly_known_delays() -> None:
@@ -33,6 +34,16 @@ def test_no_figures_from_nothing() -> None:
 @pytest.mark.parametrize(("share", "expected"), [(0.5, 5), (0.95, 10), (0.9, 9), (1.0, 10), (0.0, 1)])
 def test_percentile_is_a_sample(share: float, expected: int) -> None:
     assert percentile(list(range(10, 0, -1)), share) == expected
+
+
+def test_the_largest_of_values_with_nan_is_nan() -> None:
+    assert largest([1.0, 3.0, 2.0]) == 3.0 and largest([]) == 0.0
+    assert math.isnan(largest([1.0, math.nan, 2.0])) and math.isnan(largest([math.nan]))
+
+
+def test_a_share_of_nothing() -> None:
+    assert (share(1.0, 2.0), share(0.0, 0.0), share(1e-9, 0.0)) == (0.5, 0.0, math.inf)
+    assert share(math.nan, 0.0) == math.inf
 
 
 def test_memory_peak_sees_what_was_freed_again() -> None:
