@@ -15,7 +15,7 @@ from typer.main import get_command
 import day0
 from day0.cli.output import printable
 from day0.cli.signals import terminable
-from day0.errors import Day0Error, ExitCode
+from day0.errors import Day0Error, ExitCode, InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):  # a name from a model must not fail to print on a narrow terminal
             stream.reconfigure(errors="backslashreplace")
     try:
+        _refuse_half_text(arguments)
         with terminable():
             return run(arguments)
     except Day0Error as error:
@@ -96,6 +97,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.INTERRUPTED
     except Exception as error:
         return _report_defect(error, arguments)
+
+
+def _refuse_half_text(arguments: Sequence[str]) -> None:
+    """Names go into JSON, HTML and YAML, which are UTF-8; Python carries other bytes as halves of characters."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise InputError("is not UTF-8 text", where=repr(argument), hint="rename the file or folder") from None
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,6 +71,20 @@ def write_file(path: Path, data: bytes) -> None:
             partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise not_written(error, path) from None
+
+
+def check_writable(path: Path) -> None:
+    """Raise what `write_file` would, before the work whose result is to go there. Missing folders are made."""
+    try:
+        target = path.resolve()
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists() or target.is_file():
+            with tempfile.TemporaryFile(dir=target.parent):
+                pass
     except OSError as error:
         raise not_written(error, path) from None
 

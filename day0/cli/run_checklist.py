@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +14,7 @@ import typer
 
 from day0.checklist.checklist import PHASES, Checklist, ChecklistResult, ChecklistRun, verdict
 from day0.checklist.environment import machine_facts
-from day0.cli.output import emit, encode, status_console, write_file
+from day0.cli.output import check_writable, emit, encode, status_console, write_file
 from day0.errors import ExitCode, InputError
 from day0.plan.settings import EngineSettings
 
@@ -85,15 +87,19 @@ def command(
         seed=seed,
         api_key=api_key,
     )
-    result, key = run(asked, baseline)
-    folder = report_dir or _report_folder(result)
-    write_reports(result, folder, junit)
-    if save_baseline is not None:
-        _save_baseline(result, key, save_baseline)
+    folder = report_dir or _report_folder(model)
+    written = [folder / "checklist.json", *(path for path in (junit, output, save_baseline) if path is not None)]
+    result, key = run(asked, baseline, written)
 
     from day0.report.checklist_text import render_checklist
 
-    emit(result, as_json=json, output=output, render=lambda console: render_checklist(result, console))
+    # The verdict comes first: a disk that is full by now must not cost it.
+    emit(result, as_json=json, output=None, render=lambda console: render_checklist(result, console))
+    write_reports(result, folder, junit)
+    if output is not None:
+        write_file(output, encode(result))
+    if save_baseline is not None:
+        _save_baseline(result, key, save_baseline)
     status_console().print(f"report: {folder / 'report.html'}", soft_wrap=True)
     unchecked = [check.id for check in result.checks() if check.required and check.status in ("skip", "error")]
     if result.verdict == "incomplete" and unchecked:
@@ -121,8 +127,11 @@ def _checked_target(target: str) -> str:
     return target
 
 
-def run(asked: Asked, baseline: Path | None) -> tuple[ChecklistResult, dict[str, str]]:
-    """Run the checklist; the second value is what a baseline of this run is keyed by."""
+def run(asked: Asked, baseline: Path | None, written: Sequence[Path] = ()) -> tuple[ChecklistResult, dict[str, str]]:
+    """Run the checklist; the second value is what a baseline of this run is keyed by.
+
+    `written` are files that the result will go to; they are tried before the first check runs.
+    """
     # Here and not at the top: the probes import torch, which takes seconds, and wrong options are said before that.
     from day0.bench import read_baseline
     from day0.checklist.probe_table import PROBES
@@ -136,6 +145,8 @@ def run(asked: Asked, baseline: Path | None) -> tuple[ChecklistResult, dict[str,
     environment = machine_facts() | target.facts()
     key = baseline_key(context, checklist, environment)
     earlier = read_baseline(baseline, key) if baseline is not None else None
+    for path in written:
+        check_writable(path)
     with status_console().status("starting") as status:
         running = ChecklistRun(
             checklist,
@@ -231,9 +242,11 @@ def _save_baseline(result: ChecklistResult, key: dict[str, str], path: Path) -> 
     write_file(path, encode(Baseline(key=key, measured=measured)))
 
 
-def _report_folder(result: ChecklistResult) -> Path:
-    name = re.sub(r"[^\w.-]+", "-", Path(str(result.model["id"])).name).strip("-.") or "model"
-    return Path("day0-report") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+def _report_folder(model: str) -> Path:
+    """A folder of this run's own, also where another began in the same second."""
+    name = re.sub(r"[^\w.-]+", "-", Path(model).name).strip("-.") or "model"
+    folder = Path("day0-report") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return folder if not folder.exists() else folder.with_name(f"{folder.name}-{os.getpid()}")
 
 
 def write_reports(result: ChecklistResult, folder: Path, junit: Path | None) -> None:

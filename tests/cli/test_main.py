@@ -177,3 +177,8 @@ def test_a_reader_that_leaves_is_no_defect() -> None:
     assert "Traceback" not in process.stderr.read()
     process.wait()
     process.stderr.close()
+
+
+def test_arguments_that_are_no_text_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", os.fsdecode(b"/tmp/\xff")]) == ExitCode.BAD_INPUT
+    assert "not UTF-8" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from day0.cli.output import emit, encode, printable, status_console, write_file
+from day0.cli.output import check_writable, emit, encode, printable, status_console, write_file
 from day0.errors import EnvironmentFault, ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -123,6 +123,17 @@ def test_unwritable_file_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         write_file(tmp_path, b"x")
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_what_cannot_be_written_is_known_beforehand(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    for path in (tmp_path, tmp_path / "file" / "below", Path("/proc/nothing/here")):
+        with pytest.raises(InputError, match="cannot be written"):
+            check_writable(path)
+    check_writable(tmp_path / "file")
+    check_writable(tmp_path / "new" / "folder" / "file")
+    check_writable(Path("/dev/null"))
+    assert (tmp_path / "file").read_text() == "kept" and list((tmp_path / "new" / "folder").iterdir()) == []
 
 
 def test_a_full_disk_is_no_fault_of_the_input() -> None:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from day0.checklist.checklist import ChecklistRun
 from day0.cli.main import main
-from day0.cli.run_checklist import Asked, run
+from day0.cli.run_checklist import Asked, _report_folder, run
 from day0.plan.settings import EngineSettings
 
 Run = Callable[..., tuple[int, dict[str, Any]]]
@@ -215,6 +215,35 @@ def test_a_baseline_of_another_model_is_refused(
     arguments = ["run-checklist", str(tiny_qwen3_moe), "--checklist", "quick", "--baseline", str(path)]
     assert main(arguments) == 2
     assert "another model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--report-dir", "--junit", "--output", "--save-baseline"])
+def test_a_place_that_cannot_be_written_is_said_before_the_first_check(
+    tiny_llama: Path, tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ChecklistRun, "run", lambda self: pytest.fail("a check ran"))
+    (tmp_path / "file").write_text("")
+    options = ["--report-dir", str(tmp_path / "report"), option, str(tmp_path / "file" / "below")]
+    assert main(["run-checklist", str(tiny_llama), "--checklist", "quick", *options]) == 2
+    captured = capsys.readouterr()
+    assert "cannot be written" in captured.err and captured.out == ""
+
+
+def test_a_disk_that_fills_up_does_not_cost_the_verdict(
+    tiny_llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--report-dir", str(tmp_path / "report"), "--junit", "/dev/full", "--json"]
+    assert main(["run-checklist", str(tiny_llama), "--checklist", "quick", *options]) == 3
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["verdict"] == "ready" and "No space left" in captured.err
+
+
+def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda form: "20260901-120000")
+    first = _report_folder("org/model")
+    first.mkdir(parents=True)
+    assert first.name == "model-20260901-120000" and _report_folder("org/model") != first
 
 
 @pytest.mark.parametrize(
