@@ -68,7 +68,7 @@ def command(
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="JUnit XML to this file as well.")] = None,
     baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Earlier measurements to hold against.")] = None,
     save_baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep this run's measurements.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of prompts and sampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of prompts and sampling.")] = 0,
     api_key: Annotated[
         str | None, typer.Option(envvar="DAY0_API_KEY", help="Key for a --target that asks one.")
     ] = None,

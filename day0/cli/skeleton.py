@@ -34,7 +34,7 @@ def command(
     scale: Annotated[
         Scale, typer.Option(help="tiny: small sizes with real numbers. full: real sizes, sparse files of zeros.")
     ] = Scale.TINY,
-    seed: Annotated[int, typer.Option(help="Seed of the random weights (tiny).")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the random weights (tiny).")] = 0,
     shards: Annotated[
         int | None,
         typer.Option(min=1, max=99_999, help="Number of safetensors files. [tiny: 2, full: as released, or 5 GB each]"),

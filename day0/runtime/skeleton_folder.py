@@ -33,6 +33,7 @@ def skeleton_folder(out: Path, *, force: bool) -> Iterator[Path]:
         try:
             partial.chmod(0o755)  # mkdtemp keeps others out
             yield partial
+            _check_target(out, force)  # another may have written there meanwhile
             if target.exists():
                 shutil.rmtree(target)
             partial.rename(target)

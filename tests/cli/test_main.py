@@ -179,6 +179,13 @@ def test_a_reader_that_leaves_is_no_defect() -> None:
     process.stderr.close()
 
 
+@pytest.mark.parametrize("command", ["skeleton recipe:qwen3-0.6b out", "run-checklist model"])
+@pytest.mark.parametrize("seed", ["-1", "18446744073709551616", "9" * 40])
+def test_seeds_that_no_generator_takes_are_refused(command: str, seed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--seed", seed]) == ExitCode.BAD_INPUT
+    assert "--seed" in capsys.readouterr().err
+
+
 def test_arguments_that_are_no_text_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", os.fsdecode(b"/tmp/\xff")]) == ExitCode.BAD_INPUT
     assert "not UTF-8" in capsys.readouterr().err

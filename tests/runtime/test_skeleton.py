@@ -15,6 +15,7 @@ from day0.profile.read import read_profile
 from day0.profile.tensors import compare_tensors, expected_tensors
 from day0.runtime.engine.engine import Engine
 from day0.runtime.skeleton import MARKER, tiny_config, write_tiny
+from day0.runtime.skeleton_folder import skeleton_folder
 from day0.runtime.skeleton_tokenizer import SPECIAL_TOKENS, VOCABULARY
 from day0.source.resolve import resolve
 
@@ -118,6 +119,16 @@ def test_a_failure_leaves_the_old_one_and_no_rubbish(tmp_path: Path, monkeypatch
     with pytest.raises(ZeroDivisionError):
         write_tiny(files, out, seed=1, force=True)
     assert contents(out) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_what_another_wrote_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    out, files = tmp_path / "model", resolve("recipe:qwen3-0.6b")
+    with pytest.raises(InputError, match="holds a skeleton already"), skeleton_folder(out, force=False) as folder:
+        (folder / "config.json").write_text("{}")
+        write_tiny(files, out)
+        first = contents(out)
+    assert contents(out) == first
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
