@@ -13,7 +13,9 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def junit_document(result: ChecklistResult) -> bytes:
     """XML that CI systems read. Only required failures are failures; a required check left undone is an error."""
-    root = ElementTree.Element("testsuites", name=f"day0 run-checklist {result.checklist}", time=_time(result.seconds))
+    root = ElementTree.Element(
+        "testsuites", name=_clean(f"day0 run-checklist {result.checklist}"), time=_time(result.seconds)
+    )
     for phase in result.phases:
         root.append(_suite(phase, result))
     ElementTree.indent(root)
@@ -30,14 +32,14 @@ def _suite(phase: PhaseResult, result: ChecklistResult) -> ElementTree.Element:
         errors=str(sum(case.find("error") is not None for case in cases)),
         skipped=str(sum(case.find("skipped") is not None for case in cases)),
         time=_time(sum(check.seconds for check in phase.checks)),
-        hostname=result.target,
+        hostname=_clean(result.target),
     )
     suite.extend(cases)
     return suite
 
 
 def _case(check: CheckResult, phase: str) -> ElementTree.Element:
-    case = ElementTree.Element("testcase", classname=phase, name=check.id, time=_time(check.seconds))
+    case = ElementTree.Element("testcase", classname=phase, name=_clean(check.id), time=_time(check.seconds))
     kind = _kind(check)
     if kind:
         entry = ElementTree.SubElement(case, kind, message=_clean(check.message), type=check.status)

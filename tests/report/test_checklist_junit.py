@@ -37,8 +37,9 @@ def test_details_hold_measured_and_limit(result: ChecklistResult) -> None:
 
 
 def test_control_characters_leave_xml_that_parses(result: ChecklistResult) -> None:
-    check = replace(result.phases[0].checks[1], message="\x00 \x1b[31m \ud800 \ufffe red")
+    odd = "\x00 \x1b[31m \ud800 \ufffe red"
+    check = replace(result.phases[0].checks[1], id=odd, title=odd, message=odd)
     phase = replace(result.phases[0], checks=(check,))
-    root = ElementTree.fromstring(junit_document(replace(result, phases=(phase,))))
+    root = ElementTree.fromstring(junit_document(replace(result, phases=(phase,), checklist=odd, target=odd)))
     failure = root.find(".//failure")
     assert failure is not None and failure.get("message", "").endswith("red")
