@@ -15,6 +15,8 @@ from day0.checklist.checklist import BOUNDS, PHASES, Checklist, CheckSpec, Probe
 from day0.errors import InputError
 from day0.source.data_files import data_path, list_data, load_yaml
 
+MOST = 1_000_000
+"""The largest parameter. All are counts, of tokens, requests, tensors; a larger one would run for days."""
 _CHECK_KEYS = tuple(entry.name for entry in fields(CheckSpec) if entry.name != "phase")
 _BOUND_KEYS = (*BOUNDS, "max_of_baseline")
 
@@ -98,6 +100,9 @@ def _read_parameters(parameters: object, probe: Probe, where: str) -> dict[str, 
             converted[name] = msgspec.convert(value, hints[name])
         except msgspec.ValidationError as fault:
             raise InputError(f"{fault}, got {value!r}", where=f"{where}.parameters.{name}") from None
+        numbers = value if isinstance(value, list) else [value]
+        if any(isinstance(number, int) and not 1 <= number <= MOST for number in numbers):
+            raise InputError(f"must be from 1 to {MOST:,}, got {value!r}", where=f"{where}.parameters.{name}")
     for name, entry in known.items():
         if entry.default is inspect.Parameter.empty and name not in converted:
             raise InputError(f"the probe needs a value for {name!r}", where=f"{where}.parameters")
