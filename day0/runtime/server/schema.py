@@ -17,7 +17,8 @@ from msgspec import UNSET, UnsetType
 from pydantic import BaseModel, ConfigDict, Field
 
 MAX_CHOICES = 128
-MAX_SEQUENCES = 2048
+MAX_SEQUENCES = 1024
+"""Of one request: what the engine's queue holds. More would be told to come again, for ever."""
 MAX_STOP_STRINGS = 16
 MAX_LOGPROBS = 20
 LOWEST_LOGPROB = -9999.0

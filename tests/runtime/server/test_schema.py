@@ -2,7 +2,9 @@ import msgspec
 import pytest
 from pydantic import ValidationError
 
+from day0.plan.settings import EngineSettings
 from day0.runtime.server.schema import (
+    MAX_SEQUENCES,
     ChatChunk,
     ChatChunkChoice,
     ChatDelta,
@@ -68,3 +70,7 @@ def test_absent_and_null_differ():
     assert null["usage"] is None
     told = msgspec.json.decode(msgspec.json.encode(ChatChunk("i", 1, "m", [], Usage(1, 2, 3))))
     assert told["usage"]["total_tokens"] == 3
+
+
+def test_the_largest_request_fits_the_queue() -> None:
+    assert MAX_SEQUENCES <= EngineSettings().max_queue
