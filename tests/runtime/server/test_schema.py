@@ -73,4 +73,4 @@ def test_absent_and_null_differ():
 
 
 def test_the_largest_request_fits_the_queue() -> None:
-    assert MAX_SEQUENCES <= EngineSettings().max_queue
+    assert EngineSettings().max_queue >= MAX_SEQUENCES
