@@ -67,10 +67,11 @@ class CannotSay(Day0Error):
     exit_code = ExitCode.CANNOT_SAY
 
 
-_FAILING_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+FAILING_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What a disk says that is full or broken."""
 
 
 def not_written(error: OSError, where: object) -> Day0Error:
     """Why a file or folder was not written: a full or failing disk is the environment's fault, else the place is."""
-    kind = EnvironmentFault if error.errno in _FAILING_DISK else InputError
+    kind = EnvironmentFault if error.errno in FAILING_DISK else InputError
     return kind(f"cannot be written: {error.strerror or error}", where=str(where))

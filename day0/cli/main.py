@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typer.main import get_command
 import day0
 from day0.cli.output import printable
 from day0.cli.signals import terminable
-from day0.errors import Day0Error, ExitCode, InputError
+from day0.errors import FAILING_DISK, Day0Error, ExitCode, InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,7 @@ def options(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. No traceback leaves this function."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a name from a model must not fail to print on a narrow terminal
-            stream.reconfigure(errors="backslashreplace")
+    _prepare_streams()
     try:
         _refuse_half_text(arguments)
         with terminable():
@@ -95,8 +94,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         _complain("interrupted")
         return ExitCode.INTERRUPTED
+    except OSError as error:
+        if error.errno not in FAILING_DISK:
+            return _report_defect(error, arguments)
+        _complain(f"{error.filename or 'a file'}: {error.strerror}")
+        return ExitCode.ENVIRONMENT
     except Exception as error:
         return _report_defect(error, arguments)
+
+
+def _prepare_streams() -> None:
+    """Both streams are there, and take any name: a process may be started without them, or on a narrow terminal."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (open to the end)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _refuse_half_text(arguments: Sequence[str]) -> None:
@@ -131,8 +144,6 @@ def _usage_hint(error: typer.TyperException) -> str:
 
 
 def _report_defect(error: Exception, arguments: Sequence[str]) -> int:
-    import os
-
     from day0.cli.crash import redact, write_crash_report
 
     path = write_crash_report(error, arguments)

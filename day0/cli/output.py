@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -90,8 +90,8 @@ def check_writable(path: Path) -> None:
 
 
 def status_console() -> Console:
-    """Where progress, logs and remarks go: stderr."""
-    return _console(sys.stderr)
+    """Where progress, logs and remarks go: stderr. Where it cannot be written (a full disk), the work goes on."""
+    return _console(_Forgiving(sys.stderr))
 
 
 def printable(text: str) -> str:
@@ -120,6 +120,25 @@ class _Printable:
 
     def write(self, text: str) -> int:
         return self._stream.write(_CONTROL.sub(_spell_out, text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _Forgiving:
+    """A text stream that loses what cannot be written."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from day0.cli.output import status_console
+from day0.cli.output import status_console, write_stdout
 from day0.cli.signals import handling
 from day0.coverage import load_whitelist
 from day0.errors import EnvironmentFault, ExitCode, InputError
@@ -94,7 +94,7 @@ def command(
     settings = _settings(plan, given)
     endpoint = Endpoint(host, port, served_model_name or model, api_key)
     if dry_run:
-        print(_command_line(model, settings, endpoint))
+        write_stdout(f"{_command_line(model, settings, endpoint)}\n".encode())
         return ExitCode.YES
     # Until the server minds signals itself there is nothing to drain.
     with handling({signal.SIGTERM: _end_unserved, signal.SIGINT: _end_at_once}):
@@ -127,7 +127,7 @@ def _hand_over(model: str, engine: EngineName, plan: Path | None, host: str, por
         raise EnvironmentFault(
             f"starting {engine} is not supported yet", hint="--dry-run prints the command, to start it by hand"
         )
-    print(command_of_other_engine(model, engine.value, plan, host, port), end="")
+    write_stdout(command_of_other_engine(model, engine.value, plan, host, port).encode())
     return ExitCode.YES
 
 

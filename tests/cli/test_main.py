@@ -189,3 +189,23 @@ def test_seeds_that_no_generator_takes_are_refused(command: str, seed: str, caps
 def test_arguments_that_are_no_text_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", os.fsdecode(b"/tmp/\xff")]) == ExitCode.BAD_INPUT
     assert "not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["plan", "--help"], ["serve", "x", "--dry-run"]])
+def test_a_full_disk_behind_stdout_is_the_environments_fault(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "day0.cli.main", *arguments]
+        done = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == ExitCode.ENVIRONMENT and "No space left" in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-"])
+def test_a_process_without_one_of_its_streams(closed: str, tmp_path: Path) -> None:
+    command = f"{sys.executable} -m day0.cli.main plan recipe:qwen3-0.6b --cluster h200:1 --json {closed}"
+    assert subprocess.run(["/bin/sh", "-c", command], check=False, capture_output=True).returncode == ExitCode.YES
+
+
+def test_a_full_disk_anywhere_is_no_defect(body: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_body(body, OSError(28, "No space left on device", "/tmp/x")) == ExitCode.ENVIRONMENT
+    assert capsys.readouterr().err == "error: /tmp/x: No space left on device\n"
+    assert run_body(body, OSError(2, "No such file", "/tmp/x")) == ExitCode.DEFECT

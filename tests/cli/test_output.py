@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -139,6 +140,15 @@ def test_what_cannot_be_written_is_known_beforehand(tmp_path: Path) -> None:
 def test_a_full_disk_is_no_fault_of_the_input() -> None:
     with pytest.raises(EnvironmentFault, match="No space left"):
         write_file(Path("/dev/full"), b"x")
+
+
+def test_progress_that_cannot_be_written_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr("sys.stderr", full)
+        status_console().print("loading")
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()
 
 
 def test_status_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:

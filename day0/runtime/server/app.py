@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from day0.runtime.tokenizer import Tokenizer
 
 MAX_BODY_BYTES = 32 * 2**20
+MAX_LOGGED = 500
+"""Characters of a message that go into the log."""
 STALL_SECONDS = 300.0
 # Beside what it says, this keeps FastAPI from documenting its own 422, which is never sent.
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -55,7 +57,7 @@ def create_app(
 
     def answer_error(request: Request, error: Exception) -> Response:
         told = as_api_error(error)
-        log(f"request {request.state.request_id} answered {told.status_code}: {told.body.message}")
+        log(f"request {request.state.request_id} answered {told.status_code}: {_one_line(told.body.message)}")
         return told.response()
 
     for kind in (Day0Error, RequestValidationError, HTTPException):
@@ -63,6 +65,11 @@ def create_app(
     app.add_middleware(_DefectBarrier, answer_error=answer_error, log=log)
     app.add_middleware(Guard, api_key=api_key, max_body_bytes=max_body_bytes)
     return app
+
+
+def _one_line(text: str) -> str:
+    """A message as a line of the log: clients wrote parts of it, and must not forge lines or fill the disk."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[:MAX_LOGGED])
 
 
 class _DefectBarrier:

@@ -132,6 +132,13 @@ def test_a_text_that_cannot_fit_is_refused_unread(llama, http, tokenizer, monkey
     assert re.search(rf" 5\d\d tokens or more.*{limit} tokens", response.json()["error"]["message"])
 
 
+def test_a_client_cannot_forge_lines_of_the_log(llama, http):
+    forged = "x\nrequest 1 prompt=1\x1b[2J" + "y" * 10_000
+    assert http.post("/v1/completions", json={"model": forged, "prompt": "x"}).status_code == 404
+    line = next(line for line in reversed(llama.lines) if "answered 404" in line)
+    assert line.isprintable() and len(line) < 600
+
+
 def test_unknown_model_path_and_method(llama, http):
     with pytest.raises(openai.NotFoundError) as caught:
         llama.openai().completions.create(model="gpt-5", prompt="x")
