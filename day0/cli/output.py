@@ -42,8 +42,20 @@ def emit(document: object, *, as_json: bool, output: Path | None, render: Callab
 
 
 def encode(document: object) -> bytes:
-    """One JSON document, indented, with a line end; NaN and infinity become null."""
-    return msgspec.json.format(msgspec.json.encode(document, enc_hook=_plain), indent=2) + b"\n"
+    """One JSON document, indented, with a line end; NaN and infinity become null, half a character a question mark."""
+    try:
+        text = msgspec.json.encode(document, enc_hook=_plain)
+    except UnicodeEncodeError:  # a file name that is no UTF-8, as Python carries it
+        text = msgspec.json.encode(_whole(msgspec.to_builtins(document, enc_hook=_plain)))
+    return msgspec.json.format(text, indent=2) + b"\n"
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_whole(key): _whole(entry) for key, entry in value.items()}
+    return [_whole(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def write_stdout(data: bytes) -> None:

@@ -142,6 +142,11 @@ def test_a_full_disk_is_no_fault_of_the_input() -> None:
         write_file(Path("/dev/full"), b"x")
 
 
+def test_a_name_that_is_no_text_does_not_keep_the_rest_from_being_told() -> None:
+    document = {"files": ["a", os.fsdecode(b"b\xff")], "n": {"\ud800": math.nan}}
+    assert json.loads(encode(document)) == {"files": ["a", "b?"], "n": {"?": None}}
+
+
 def test_progress_that_cannot_be_written_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with open("/dev/full", "w", buffering=1) as full:
         monkeypatch.setattr("sys.stderr", full)
