@@ -13,6 +13,9 @@ T = TypeVar("T")
 LARGEST = 2**63 - 1
 """What a JSON integer is to most readers; sizes beyond it also overflow the floats that plans are made with."""
 
+SHOWN = 80
+"""Characters of a wrong value that a message repeats."""
+
 
 class _Required:
     """Marks a key without a default."""
@@ -74,9 +77,9 @@ class ConfigReader:
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._wrong(key, "an integer", value)
         if value < minimum:
-            raise InputError(f"must be at least {minimum}, got {value}", where=self.where(key))
+            raise self._wrong(key, f"at least {minimum}", value)
         if value > maximum:
-            raise InputError(f"must be at most {maximum}, got {value}", where=self.where(key))
+            raise self._wrong(key, f"at most {maximum}", value)
         return value
 
     def optional_integer(self, key: str, *, minimum: int = 1) -> int | None:
@@ -195,5 +198,4 @@ class ConfigReader:
         return number
 
     def _wrong(self, key: str, wanted: str, value: Any) -> InputError:
-        shown = repr(value)
-        return InputError(f"must be {wanted}, got {shown[:80]}", where=self.where(key))
+        return InputError(f"must be {wanted}, got {repr(value)[:SHOWN]}", where=self.where(key))

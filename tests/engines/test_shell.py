@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -12,10 +13,13 @@ from day0.engines.shell import is_open, shell_line
 @given(
     st.lists(st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=12), max_size=6)
 )
-def test_a_line_reads_back_as_its_words(words: list[str]) -> None:
+def test_a_shell_reads_a_line_back_as_its_words(words: list[str]) -> None:
     if any(map(is_open, words)):
         return
-    assert shlex.split(shell_line(words)) == words
+    printed = subprocess.run(
+        ["sh", "-c", "printf '<%s\\0' " + shell_line(["end", *words])], capture_output=True, check=True
+    )
+    assert printed.stdout.decode() == "".join(f"<{word}\0" for word in ["end", *words])
 
 
 @pytest.mark.parametrize("word", ["${HEAD_ADDRESS}", "${HEAD_ADDRESS}:20000", "${NODE_RANK}", "$((NODE_RANK * 4))"])
