@@ -10,10 +10,20 @@ from day0.plan.activations import forward_peak, logits_peak, stored_attention_by
 from day0.plan.cluster import GIB, Cluster
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import complete_plain, expert_pool, stage_layouts, whole_products
-from day0.plan.memory import Budget, Capacity, RankNeed, Settings, blocks_for, conversion_workspace, plain_entry
+from day0.plan.memory import (
+    Budget,
+    Capacity,
+    RankNeed,
+    Settings,
+    blocks_for,
+    conversion_workspace,
+    dtype_word,
+    plain_entry,
+)
 from day0.plan.settings import EngineSettings
 from day0.plan.weights import Cuts
 from day0.plan.workload import Workload
+from day0.profile.cache_sizes import page_tokens, state_bytes
 from day0.profile.profile import ArchitectureProfile, CachePlane, Mixer
 
 _DEVICE_CONTEXT = int(0.61 * GIB)
@@ -73,13 +83,13 @@ class Day0Accounting:
 
     def capacity(self, need: RankNeed, pool: int) -> tuple[Capacity, int]:
         """What a pool of so many bytes holds, and the bytes of one of its pages."""
-        size = EngineSettings().page_size
+        size = _page_tokens(need)
         page_bytes = self._page_bytes(need)
         return Capacity(pool // page_bytes if page_bytes else None, size * need.cache.cp), page_bytes
 
     def _page_bytes(self, need: RankNeed) -> int:
         # a windowed plane is paged like any other, for all tokens
-        return ceil(EngineSettings().page_size * sum(layer.widest_bytes for layer in need.cache.layers))
+        return ceil(_page_tokens(need) * sum(layer.widest_bytes for layer in need.cache.layers))
 
     def budget(self, need: RankNeed) -> Budget:
         """The shares of runtime/engine/memory.py: state slots and pages come out of one fraction of what is free."""
@@ -87,11 +97,11 @@ class Day0Accounting:
         fraction = need.workload.mem_fraction or defaults.mem_fraction
         free = max(0, need.gpu.memory_bytes - _DEVICE_CONTEXT - need.weights.total)
         seats = _seats(need, int(free * fraction), defaults.max_num_seqs)
-        state = seats * need.cache.state_bytes
-        page_bytes = self._page_bytes(need)
+        state = seats * _state_bytes(need)
+        page_size, page_bytes = _page_tokens(need), self._page_bytes(need)
         pages = None
         if page_bytes:
-            most = seats * blocks_for(need.workload.context, defaults.page_size)
+            most = seats * blocks_for(need.workload.context, page_size)
             pages = min(most, max(0, int(free * fraction) - state) // page_bytes)
         kv_pool = (pages or 0) * page_bytes
         workspace = conversion_workspace(need.profile, need.layers, defaults.workspace_experts, need.layout.expert_tp)
@@ -107,16 +117,27 @@ class Day0Accounting:
             kv_pool=kv_pool,
             comm=0,
             overhead=_DEVICE_CONTEXT,
-            capacity=Capacity(pages, defaults.page_size * need.cache.cp, slots=seats),
+            capacity=Capacity(pages, page_size * need.cache.cp, slots=seats),
             settings=Settings(fraction, seats, tokens),
         )
+
+
+def _page_tokens(need: RankNeed) -> int:
+    return page_tokens(need.profile.layers, EngineSettings().page_size)
+
+
+def _state_bytes(need: RankNeed) -> int:
+    """Per sequence: states, and the tails of unfinished entries, which the runtime keeps beside them."""
+    word = dtype_word(need.profile)
+    tails = (tail for layer in need.layers for tail in layer.tail_shapes())
+    return need.cache.state_bytes + sum(state_bytes(tail, word) for tail in tails)
 
 
 def _seats(need: RankNeed, budget: int, default: int) -> int:
     """Sequences at once: as asked, else the default cut to what half of the cache's share keeps states for."""
     if need.workload.max_num_seqs:
         return need.workload.max_num_seqs
-    state = need.cache.state_bytes
+    state = _state_bytes(need)
     affordable = budget // 2 // state if state else default
     return max(need.sequences, min(default, affordable))
 

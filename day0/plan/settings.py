@@ -14,6 +14,7 @@ class EngineSettings:
     `dtype` "auto" is float32 on a CPU and the checkpoint's own dtype elsewhere; `kv_dtype` "auto" follows it.
     `max_model_len` None means the model's own limit, cut to what the cache can hold for one sequence.
     `kv_cache_bytes` None lets the engine size the cache from free memory, `mem_fraction` of it at most.
+    `page_size` is rounded up where entries that several tokens share would lie on two pages.
     `cpu_threads` None lets the engine choose: one for a small model, whose steps are too short to share out.
     `workspace_experts` is how many unpacked experts the conversion workspace holds at once. `debug` fills pages and
     state slots with NaN when they are freed, so that a stale read shows.

@@ -13,6 +13,8 @@ class CachePlane:
     `head_axis` is the axis that tensor parallelism may cut, None where every rank holds all of it (latents).
     `window` is the number of last tokens that can still be read, None for all. `stride` tokens share one entry
     (compressed attention). `index` marks an indexer's keys, which say where to look and are not attended to.
+    `tail` is what must be kept of the last tokens to make the next entry, per sequence: (tokens, channels), those
+    before the token that completes it. It is working state of the layer, not counted by `cache_sizes`.
     """
 
     name: str
@@ -21,6 +23,7 @@ class CachePlane:
     window: int | None = None
     stride: int = 1
     index: bool = False
+    tail: StateShape | None = None
 
     @property
     def elements(self) -> int:

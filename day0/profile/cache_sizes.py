@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil
+from math import ceil, lcm
 
 from day0.errors import InputError
 from day0.profile.profile import ArchitectureProfile, CachePlane, LayerSpec, StateShape
@@ -53,6 +53,12 @@ def plane_bytes(plane: CachePlane, dtype: str) -> int:
 def token_bytes(plane: CachePlane, dtype: str) -> Fraction:
     """What one more token adds to one plane: its share of an entry, nothing where a full window only moves on."""
     return Fraction(0) if plane.window is not None else Fraction(plane_bytes(plane, dtype), plane.stride)
+
+
+def page_tokens(layers: Sequence[LayerSpec], least: int) -> int:
+    """Tokens of a page: `least`, rounded up until no entry of any plane lies on two pages."""
+    step = lcm(*(plane.stride for layer in layers for plane in layer.cache_planes()))
+    return -(-least // step) * step
 
 
 def state_bytes(state: StateShape, model_dtype: str = "bf16") -> int:

@@ -30,8 +30,9 @@ class IndexerSpec:
     pool_tail: bool = False
 
     def cache_plane(self) -> CachePlane:
-        """The keys; those of an unfinished pool, fewer than `pool` tokens, are not counted."""
-        return CachePlane("index", (self.head_dim,), stride=self.pool, index=True)
+        """The keys; of an unfinished pool each token's key and weights wait in the tail."""
+        tail = _tail("index", self.pool, 2 * self.head_dim) if self.pool > 1 else None
+        return CachePlane("index", (self.head_dim,), stride=self.pool, index=True, tail=tail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class HeavilyCompressedAttention:
     """HCA (DeepSeek-V4): the window, and every `ratio` earlier tokens as one entry, all of which are read.
 
     An entry is a per-channel softmax-weighted mean of its tokens' projections, with a learnt bias by place, a norm
-    and a rotation. The inputs of an unfinished entry, fewer than `ratio` tokens, are not counted as cache.
+    and a rotation. The projections and scores of an unfinished entry's tokens wait in the plane's tail.
     """
 
     kind: ClassVar[str] = "hca"
@@ -103,7 +104,8 @@ class HeavilyCompressedAttention:
         return self.attention.num_heads
 
     def cache_planes(self) -> tuple[CachePlane, ...]:
-        return *self.attention.cache_planes(), _compressed_plane(self.attention, self.ratio)
+        dim = self.attention.head_dim
+        return *self.attention.cache_planes(), _compressed("compressed_kv", dim, self.ratio, self.ratio, 2 * dim)
 
     def state_shapes(self) -> tuple[StateShape, ...]:
         return ()
@@ -114,7 +116,8 @@ class CompressedSparseAttention:
     """CSA (DeepSeek-V4): the window, and those of the compressed entries that an indexer chose.
 
     Entries overlap: each is made of 2 x `ratio` tokens by two projections, one for the tokens' own entry and one for
-    the next. The indexer's keys are compressed alike, at its own width. Inputs of unfinished entries are not counted.
+    the next. The indexer's keys are compressed alike, at its own width. Of the last 2 x `ratio` - 1 tokens both
+    projections and their scores wait in the planes' tails.
     """
 
     kind: ClassVar[str] = "csa"
@@ -127,15 +130,23 @@ class CompressedSparseAttention:
         return self.attention.num_heads
 
     def cache_planes(self) -> tuple[CachePlane, ...]:
-        index = CachePlane("index", (self.indexer.head_dim,), stride=self.ratio, index=True)
-        return *self.attention.cache_planes(), _compressed_plane(self.attention, self.ratio), index
+        made_of, dim, index_dim = 2 * self.ratio, self.attention.head_dim, self.indexer.head_dim
+        entries = _compressed("compressed_kv", dim, self.ratio, made_of, 4 * dim)
+        keys = _compressed("index", index_dim, self.ratio, made_of, 4 * index_dim, index=True)
+        return *self.attention.cache_planes(), entries, keys
 
     def state_shapes(self) -> tuple[StateShape, ...]:
         return ()
 
 
-def _compressed_plane(attention: SharedKeyValueAttention, ratio: int) -> CachePlane:
-    return CachePlane("compressed_kv", (attention.head_dim,), stride=ratio)
+def _compressed(name: str, dim: int, ratio: int, made_of: int, channels: int, index: bool = False) -> CachePlane:
+    """A plane with one entry per `ratio` tokens, each made of the last `made_of` tokens' `channels`."""
+    return CachePlane(name, (dim,), stride=ratio, index=index, tail=_tail(name, made_of, channels))
+
+
+def _tail(name: str, made_of: int, channels: int) -> StateShape:
+    """The tokens before the one that completes an entry."""
+    return StateShape(f"{name}_tail", (made_of - 1, channels), "model", head_axis=None)
 
 
 SparseMixer = SparseLatentAttention | SharedKeyValueAttention | HeavilyCompressedAttention | CompressedSparseAttention

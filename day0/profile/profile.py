@@ -136,6 +136,10 @@ class LayerSpec:
         after = self.convolution.state_shapes() if self.convolution is not None else ()
         return self.mixer.state_shapes() + after
 
+    def tail_shapes(self) -> tuple[StateShape, ...]:
+        """What the layer keeps for each sequence to finish entries that several tokens share."""
+        return tuple(plane.tail for plane in self.cache_planes() if plane.tail is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class MultiTokenPrediction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -10,6 +11,7 @@ from day0.errors import InputError
 if TYPE_CHECKING:
     import torch
 
+    from day0.runtime.cache.entries import Entries
     from day0.runtime.trace import Trace
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -114,7 +116,8 @@ class SequenceGroup:
 
     They lie one sequence after another from row `start` on. All decoding sequences make one group of length 1;
     every prefill chunk is a group of its own. `kv_slots` are the flat cache slots of all tokens of each sequence,
-    old and new; a shorter sequence repeats its first slot at the end, which the causal rule hides.
+    old and new; a shorter sequence repeats its first slot at the end, which the causal rule hides. `entries` has, for
+    each stride of the model's planes above 1, the entries that so many tokens share.
     """
 
     start: int
@@ -123,6 +126,7 @@ class SequenceGroup:
     context: torch.Tensor  # [sequences] int64: tokens of each that came before this step
     kv_slots: torch.Tensor  # [sequences, longest] int64
     state_slots: torch.Tensor  # [sequences] int64
+    entries: Mapping[int, Entries] = field(default_factory=dict)
 
     @property
     def end(self) -> int:

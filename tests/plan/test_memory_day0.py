@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,13 @@ from day0.plan.layout import Layout, LayoutRequest, model_parts
 from day0.plan.memory_day0 import Day0Accounting
 from day0.plan.plan import Plan, Planner
 from day0.plan.settings import EngineSettings
-from day0.profile.profile import ArchitectureProfile
+from day0.profile.profile import (
+    ArchitectureProfile,
+    HeavilyCompressedAttention,
+    NoFeedForward,
+    RopeSpec,
+    SharedKeyValueAttention,
+)
 
 Profiles = dict[str, ArchitectureProfile]
 GIB = 2**30
@@ -19,6 +26,33 @@ GIB = 2**30
 def only_plan(planner: Planner, **sizes: int) -> Plan:
     layout = planner.accounting.complete(LayoutRequest(**sizes), planner.profile, planner.cluster.gpus)
     return planner.plan(layout)
+
+
+def compressed(plain: ArchitectureProfile, ratio: int) -> ArchitectureProfile:
+    """The same with attention whose `ratio` tokens share an entry."""
+    rope = RopeSpec(theta=10000.0, dim=8, layout="interleaved")
+    mixer = HeavilyCompressedAttention(SharedKeyValueAttention(4, 16, 32, 2, 8, rope, 0.25, 64, 1e-6), ratio)
+    layers = tuple(replace(layer, mixer=mixer, feed_forward=NoFeedForward()) for layer in plain.layers)
+    return replace(plain, family="deepseek_v4", layers=layers)
+
+
+def test_entries_that_tokens_share_decide_the_page_and_have_tails(
+    planner: Any, small: Profiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    from day0.runtime.cache.storage import CacheStorage
+    from day0.runtime.engine import memory
+
+    profile = compressed(small["llama"], ratio=24)
+    plan = only_plan(planner(profile, "h100:1", memory_gib=1.5, context=4096))
+    rank = plan.ranks[0]
+    monkeypatch.setattr(memory, "free_bytes", lambda device: rank.total - rank.overhead - rank.weights)
+    settings = EngineSettings(max_model_len=4096, max_num_seqs=plan.settings.max_num_seqs if plan.settings else 0)
+    shape = memory.shape_cache(profile, settings, torch.device("cpu"), torch.bfloat16, torch.bfloat16)
+    assert shape.page_size == 24
+    storage = CacheStorage(profile.layers, 3, 24, 2, torch.bfloat16, torch.bfloat16, torch.device("meta"))
+    assert rank.kv_pool * 3 == storage.kv_bytes * shape.num_pages
+    assert rank.state_pool * 2 == storage.state_bytes * shape.num_slots > 0
 
 
 @pytest.mark.parametrize("name", ["llama", "moe", "kimi_k3"])

@@ -111,4 +111,8 @@ def test_what_each_kind_keeps() -> None:
         ("index", None, 4, True),
     ]
     assert [p.stride for p in heavy.cache_planes()] == [1, 128]
+    dim, index_dim = sparse.attention.head_dim, sparse.indexer.head_dim
+    tails = [plane.tail.shape for plane in sparse.cache_planes() if plane.tail is not None]
+    assert tails == [(7, 4 * dim), (7, 4 * index_dim)], "two projections and their scores of all but the last token"
+    assert [plane.tail.shape for plane in heavy.cache_planes() if plane.tail is not None] == [(127, 2 * dim)]
     assert not any(spec.state_shapes() for spec in (window, sparse, heavy))

@@ -1,19 +1,20 @@
-"""The tensors behind pages and state slots, allocated from what each layer says it keeps."""
+"""The tensors behind pages and state slots, allocated from what each layer says it keeps (`docs/cache.md`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import torch
 
-from day0.profile.profile import LayerSpec
+from day0.profile.profile import CachePlane, LayerSpec
 
 
 class CacheStorage:
-    """All cache planes [pages * page_size, ...] and states [slots, ...], by layer and name.
+    """All cache planes [pages * page_size / stride, ...] and states [slots, ...], by layer and name.
 
-    `kv_dtype` is what planes are kept in, `model_dtype` what non-float32 states are kept in.
+    The page size is a multiple of every plane's stride (`cache_sizes.page_tokens`), so that no entry lies on two
+    pages. Tails of unfinished entries are states like others. `kv_dtype` is what planes are kept in, `model_dtype`
+    what non-float32 states are kept in.
     """
 
     def __init__(
@@ -29,10 +30,14 @@ class CacheStorage:
         self.page_size = page_size
         # Uninitialised on purpose: a slot is written before it is read, and pages nobody uses cost no memory.
         self._planes = {
-            (layer.index, plane.name): torch.empty(num_pages * page_size, *plane.shape, dtype=kv_dtype, device=device)
+            (layer.index, plane.name): torch.empty(
+                num_pages * entries_per_page(plane, page_size), *plane.shape, dtype=kv_dtype, device=device
+            )
             for layer in layers
             for plane in layer.cache_planes()
         }
+        self._num_pages = num_pages
+        self.strides = strides(layers)
         self._states = {
             (layer.index, state.name): torch.empty(
                 num_slots,
@@ -41,11 +46,11 @@ class CacheStorage:
                 device=device,
             )
             for layer in layers
-            for state in layer.state_shapes()
+            for state in (*layer.state_shapes(), *layer.tail_shapes())
         }
 
     def plane(self, layer: int, name: str) -> torch.Tensor:
-        """The plane of a layer, [slots, ...]; writers index it with `ForwardBatch.write_slots`."""
+        """The plane of a layer, [slots, ...]: indexed by slots of tokens, or of entries where tokens share them."""
         return self._planes[layer, name]
 
     def state(self, layer: int, name: str) -> torch.Tensor:
@@ -77,19 +82,32 @@ class CacheStorage:
         device = next(iter(self._planes.values())).device
         index = torch.tensor(pages, device=device)
         for plane in self._planes.values():
-            plane.view(-1, self.page_size, *plane.shape[1:])[index] = float("nan")
+            plane.view(self._num_pages, -1, *plane.shape[1:])[index] = float("nan")
+
+
+def entries_per_page(plane: CachePlane, page_size: int) -> int:
+    """Entries of one page; an entry never lies on two."""
+    assert page_size % plane.stride == 0, f"pages of {page_size} tokens cut entries of {plane.stride}"
+    return page_size // plane.stride
+
+
+def strides(layers: Sequence[LayerSpec]) -> tuple[int, ...]:
+    """The numbers of tokens above 1 that share an entry somewhere in the model."""
+    return tuple(sorted({plane.stride for layer in layers for plane in layer.cache_planes()} - {1}))
 
 
 def page_bytes(layers: Sequence[LayerSpec], page_size: int, kv_dtype: torch.dtype) -> int:
     """Bytes of one page over all layers."""
-    elements = sum(prod(plane.shape) for layer in layers for plane in layer.cache_planes())
-    return elements * page_size * kv_dtype.itemsize
+    elements = sum(
+        plane.elements * entries_per_page(plane, page_size) for layer in layers for plane in layer.cache_planes()
+    )
+    return elements * kv_dtype.itemsize
 
 
 def slot_bytes(layers: Sequence[LayerSpec], model_dtype: torch.dtype) -> int:
-    """Bytes of one sequence's states over all layers."""
+    """Bytes of one sequence's states and tails over all layers."""
     return sum(
-        prod(state.shape) * (4 if state.dtype == "float32" else model_dtype.itemsize)
+        state.elements * (4 if state.dtype == "float32" else model_dtype.itemsize)
         for layer in layers
-        for state in layer.state_shapes()
+        for state in (*layer.state_shapes(), *layer.tail_shapes())
     )

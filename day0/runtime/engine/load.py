@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 import torch
 
@@ -86,11 +87,10 @@ def assemble(
     profile, dtype = decoder.profile, decoder.embed.weight.dtype
     kv_dtype = choose_kv_dtype(settings, profile, dtype, device)
     shape = shape_cache(profile, settings, device, kv_dtype, dtype)
-    storage = CacheStorage(
-        profile.layers, shape.num_pages, settings.page_size, shape.num_slots, kv_dtype, dtype, device
-    )
+    settings = replace(settings, page_size=shape.page_size)
+    storage = CacheStorage(profile.layers, shape.num_pages, shape.page_size, shape.num_slots, kv_dtype, dtype, device)
     cache = CacheManager(
-        storage, PageAllocator(shape.num_pages, settings.page_size), SlotAllocator(shape.num_slots), settings.debug
+        storage, PageAllocator(shape.num_pages, shape.page_size), SlotAllocator(shape.num_slots), settings.debug
     )
     memory = MemoryFigures(
         weight_bytes=report.bytes_held,

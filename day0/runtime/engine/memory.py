@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -10,7 +9,8 @@ import torch
 
 from day0.errors import EnvironmentFault, InputError
 from day0.plan.settings import EngineSettings
-from day0.profile.profile import ArchitectureProfile, LayerSpec
+from day0.profile.cache_sizes import page_tokens
+from day0.profile.profile import ArchitectureProfile
 from day0.runtime.cache.pages import pages_for
 from day0.runtime.cache.storage import page_bytes, slot_bytes
 
@@ -43,9 +43,10 @@ class MemoryFigures:
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
-    """How large the cache is made: pages, state slots, and the longest sequence it takes."""
+    """How large the cache is made: pages and their tokens, state slots, and the longest sequence it takes."""
 
     num_pages: int
+    page_size: int
     num_slots: int
     max_model_len: int
 
@@ -115,32 +116,27 @@ def shape_cache(
     Raises InputError where the longest sequence asked for does not fit.
     """
     check_context(profile, settings)
-    num_slots = settings.max_num_seqs if any(layer.state_shapes() for layer in profile.layers) else 0
+    num_slots = settings.max_num_seqs if slot_bytes(profile.layers, model_dtype) else 0
+    page_size = page_tokens(profile.layers, settings.page_size)
     wanted = settings.max_model_len or profile.max_position or FALLBACK_CONTEXT
-    pages = _pages_in_budget(
-        profile.layers, settings, device, kv_dtype, num_slots * slot_bytes(profile.layers, model_dtype)
-    )
-    most = pages_for(wanted, settings.page_size) * settings.max_num_seqs
-    num_pages = min(pages, most)
-    max_model_len = min(wanted, num_pages * settings.page_size)
+    budget = _page_budget(settings, device, num_slots * slot_bytes(profile.layers, model_dtype))
+    per_page = page_bytes(profile.layers, page_size, kv_dtype)
+    # A model without paged planes still counts tokens in pages; they cost nothing.
+    pages = budget // per_page if per_page else 1 << 30
+    num_pages = min(pages, pages_for(wanted, page_size) * settings.max_num_seqs)
+    max_model_len = min(wanted, num_pages * page_size)
     if max_model_len < 1 or (settings.max_model_len and max_model_len < wanted):
-        room = num_pages * settings.page_size
+        room = num_pages * page_size
         raise InputError(
             f"the cache has room for {room} tokens, max_model_len asks for {wanted}",
             hint="give it more memory (--mem-fraction) or a shorter --max-model-len",
         )
-    return CacheShape(num_pages, num_slots, max_model_len)
+    return CacheShape(num_pages, page_size, num_slots, max_model_len)
 
 
-def _pages_in_budget(
-    layers: Sequence[LayerSpec], settings: EngineSettings, device: torch.device, kv_dtype: torch.dtype, taken: int
-) -> int:
+def _page_budget(settings: EngineSettings, device: torch.device, taken: int) -> int:
+    """Bytes for pages, beside `taken` for states."""
     if settings.kv_cache_bytes is not None:
-        budget = settings.kv_cache_bytes
-    else:
-        budget = int(free_bytes(device) * settings.mem_fraction) - taken
-        if device.type == "cpu":
-            budget = min(budget, CPU_CACHE_LIMIT)
-    per_page = page_bytes(layers, settings.page_size, kv_dtype)
-    # A model without paged planes still counts tokens in pages; they cost nothing.
-    return max(0, budget) // per_page if per_page else 1 << 30
+        return max(0, settings.kv_cache_bytes)
+    budget = int(free_bytes(device) * settings.mem_fraction) - taken
+    return max(0, min(budget, CPU_CACHE_LIMIT) if device.type == "cpu" else budget)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from day0.runtime.batch import ForwardBatch, ImageSpan, SequenceGroup
+from day0.runtime.cache.entries import Entries
 from day0.runtime.cache.manager import CacheManager
 from day0.runtime.engine.scheduler import Chunk
 from day0.runtime.models.decoder import Decoder
@@ -70,13 +71,18 @@ class Runner:
             own = self.cache.pages.slots(chunk.sequence.pages, 0, totals[row])
             # Padding repeats a slot that the sequence has written, so that no foreign memory is ever read.
             kv_slots[row, : totals[row]], kv_slots[row, totals[row] :] = own, own[0]
+        context = np.array([chunk.sequence.computed for chunk in chunks], dtype=np.int64)
         return SequenceGroup(
             start=start,
             sequences=len(chunks),
             length=length,
-            context=self._tensor([chunk.sequence.computed for chunk in chunks]),
+            context=self._tensor(context),
             kv_slots=self._tensor(kv_slots),
             state_slots=self._tensor([chunk.sequence.state_slot for chunk in chunks]),
+            entries={
+                stride: Entries.of(kv_slots, context, length, stride, self.device)
+                for stride in self.cache.storage.strides
+            },
         )
 
     def _images(self, chunks: list[Chunk]) -> tuple[torch.Tensor | None, torch.Tensor | None]:

@@ -3,8 +3,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from day0.profile.cache_sizes import cache_sizes
-from day0.profile.profile import ArchitectureProfile
+from day0.profile.cache_sizes import cache_sizes, page_tokens
+from day0.profile.profile import (
+    ActivationSpec,
+    ArchitectureProfile,
+    DenseFeedForward,
+    HeavilyCompressedAttention,
+    LayerSpec,
+    PlainResidual,
+    RopeSpec,
+    SharedKeyValueAttention,
+)
 from day0.profile.read import read_profile
 from day0.runtime.cache.storage import CacheStorage, page_bytes, slot_bytes
 from day0.source.resolve import resolve
@@ -30,6 +39,38 @@ def test_planes_and_states_are_what_the_layers_say(storage: CacheStorage) -> Non
     assert storage.state(0, "conv").dtype == torch.bfloat16
     with pytest.raises(KeyError):
         storage.plane(0, "latent")  # a linear layer keeps nothing per token
+
+
+def pooling_layer(stride: int) -> LayerSpec:
+    rope = RopeSpec(theta=10000.0, dim=4, layout="interleaved")
+    attention = SharedKeyValueAttention(2, 8, 4, 1, 4, rope, 1.0, 16, 1e-6)
+    mixer = HeavilyCompressedAttention(attention, stride)
+    return LayerSpec(0, mixer, DenseFeedForward(8, ActivationSpec("silu")), PlainResidual())
+
+
+def test_tokens_that_share_an_entry_share_its_room_and_wait_in_a_tail() -> None:
+    layers = (pooling_layer(6),)
+    storage = CacheStorage(layers, 5, 12, 3, torch.float32, torch.bfloat16, CPU)
+    assert storage.strides == (6,)
+    assert storage.plane(0, "shared_kv").shape == (60, 8)
+    assert storage.plane(0, "compressed_kv").shape == (10, 8)
+    assert storage.state(0, "compressed_kv_tail").shape == (3, 5, 16)
+    assert page_bytes(layers, 12, torch.float32) * 5 == storage.kv_bytes
+    assert slot_bytes(layers, torch.bfloat16) * 3 == storage.state_bytes
+    for name in ("shared_kv", "compressed_kv"):
+        storage.plane(0, name).zero_()
+    storage.poison_pages([3])
+    rows = storage.plane(0, "compressed_kv").isnan().all(dim=1).nonzero()[:, 0]
+    assert rows.tolist() == [6, 7], "the two entries of page 3"
+
+
+def test_no_entry_lies_on_two_pages() -> None:
+    assert page_tokens((pooling_layer(6),), 16) == 18
+    assert page_tokens((pooling_layer(4),), 16) == 16
+    assert page_tokens((pooling_layer(4), pooling_layer(6)), 1) == 12
+    assert page_tokens((), 5) == 5
+    with pytest.raises(AssertionError, match="pages of 16 tokens cut entries of 6"):
+        CacheStorage((pooling_layer(6),), 5, 16, 3, torch.float32, torch.bfloat16, CPU)
 
 
 def test_a_new_cache_is_not_written(storage: CacheStorage) -> None:

@@ -7,6 +7,8 @@ it costs so little that thousands of steps can be tried.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -15,11 +17,13 @@ from day0.plan.settings import EngineSettings
 from day0.profile.profile import (
     ActivationSpec,
     ArchitectureProfile,
+    CachePlane,
     DenseFeedForward,
     GroupedQueryAttention,
     KimiDeltaAttention,
     LayerSpec,
     PlainResidual,
+    StateShape,
 )
 from day0.runtime.batch import ForwardBatch
 from day0.runtime.cache.manager import CacheManager
@@ -54,10 +58,25 @@ def continuation(prompt: Sequence[int], count: int, stops: frozenset[int] = froz
     return ids[len(prompt) :]
 
 
-class ChainDecoder(torch.nn.Module):
-    """Layer 0 keeps each token in a page, layer 1 keeps a running number per sequence."""
+@dataclass(frozen=True, slots=True)
+class PoolingMixer:
+    """Keeps one entry per `stride` tokens, made of them and the `stride` before."""
 
-    def __init__(self, max_tokens: int) -> None:
+    kind: ClassVar[str] = "pooling"
+    stride: int
+
+    def cache_planes(self) -> tuple[CachePlane, ...]:
+        tail = StateShape("pool_tail", (2 * self.stride - 1, 1), "model")
+        return (CachePlane("pool", (1,), stride=self.stride, tail=tail),)
+
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        return ()
+
+
+class ChainDecoder(torch.nn.Module):
+    """Layer 0 keeps each token in a page, layer 1 a running number per sequence, layer 2 sums that tokens share."""
+
+    def __init__(self, max_tokens: int, stride: int) -> None:
         super().__init__()
         feed_forward = DenseFeedForward(1, ActivationSpec("silu"))
         attention = GroupedQueryAttention(num_heads=1, num_kv_heads=1, head_dim=1, rope=None, scale=1.0)
@@ -74,12 +93,14 @@ class ChainDecoder(torch.nn.Module):
             max_position=None,
             max_position_field=None,
             layers=tuple(
-                LayerSpec(i, mixer, feed_forward, PlainResidual()) for i, mixer in enumerate((attention, linear))
+                LayerSpec(i, mixer, feed_forward, PlainResidual())
+                for i, mixer in enumerate((attention, linear, PoolingMixer(stride)))
             ),
             residual=PlainResidual(),
             eos_token_ids=(END,),
         )
         self.max_tokens = max_tokens
+        self.stride = stride
         self.steps: list[int] = []
 
     def forward(self, batch: ForwardBatch, cache: CacheStorage) -> torch.Tensor:
@@ -92,6 +113,8 @@ class ChainDecoder(torch.nn.Module):
         for group in batch.groups:
             for place in range(group.sequences):
                 self._sequence(batch, cache, keys, group, place, answers)
+            if self.stride > 1:
+                self._pool(batch, cache, keys, group)
         return torch.nn.functional.one_hot(answers[batch.rows], VOCAB).float() * 10
 
     def _sequence(self, batch, cache, keys, group, place, answers) -> None:
@@ -108,6 +131,23 @@ class ChainDecoder(torch.nn.Module):
             total = sum(int(value) * (position + 1) for position, value in enumerate(seen.tolist()))
             answers[at] = (chain * 13 + total) % VOCAB
 
+    def _pool(self, batch, cache, keys, group) -> None:
+        """An entry is the sum of its own tokens and those of the one before; all of them are held to the keys."""
+        entries, tails = group.entries[self.stride], cache.state(2, "pool_tail")
+        new = (batch.token_ids[group.start : group.end] + 1).float().view(group.sequences, group.length, 1)
+        inputs, tail = entries.inputs(tails[group.state_slots], new)
+        tails[group.state_slots] = tail
+        entries.write(cache.plane(2, "pool"), inputs.sum(dim=1))
+        found = entries.gather(cache.plane(2, "pool"))
+        for place in range(group.sequences):
+            seen = keys[group.kv_slots[place], 0, 0][: int(group.context[place]) + group.length]
+            whole = len(seen) // self.stride
+            sums = seen[: whole * self.stride].view(whole, self.stride).sum(dim=1)
+            sums[1:] += sums[:-1].clone()
+            wanted = torch.zeros(found.shape[1])
+            wanted[:whole] = sums
+            assert torch.equal(found[place, :, 0], wanted), "an entry is not what its tokens make"
+
 
 ChainEngineMaker = Callable[..., Engine]
 
@@ -117,7 +157,8 @@ def chain_engine() -> ChainEngineMaker:
     """An engine in debug mode around the decoder; `budget` is in tokens a step, `seats` in sequences at once."""
 
     def make(num_pages: int, page_size: int, seats: int, budget: int, max_queue: int = 1000) -> Engine:
-        decoder = ChainDecoder(budget)
+        stride = next(divisor for divisor in (2, 3, 5, 1) if page_size % divisor == 0)
+        decoder = ChainDecoder(budget, stride)
         cpu = torch.device("cpu")
         storage = CacheStorage(decoder.profile.layers, num_pages, page_size, seats, torch.float32, torch.float32, cpu)
         storage.poison_pages(range(num_pages))

@@ -171,7 +171,7 @@ def test_a_state_that_is_not_reset_is_noticed(chain_engine, monkeypatch) -> None
 
 
 def test_a_stale_state_is_noticed_without_debug(chain_engine, chain_continuation, monkeypatch) -> None:
-    engine = chain_engine(num_pages=8, page_size=2, seats=1, budget=8)
+    engine = chain_engine(num_pages=8, page_size=7, seats=1, budget=8)
     engine.cache.debug = False
     params = SamplingParams(max_tokens=5, ignore_eos=True)
     engine.generate([Request("a", (1, 2, 3), params)])
@@ -181,7 +181,7 @@ def test_a_stale_state_is_noticed_without_debug(chain_engine, chain_continuation
 
 
 def test_a_page_lent_to_two_is_noticed(chain_engine, chain_continuation) -> None:
-    engine = chain_engine(num_pages=8, page_size=4, seats=2, budget=8)
+    engine = chain_engine(num_pages=8, page_size=7, seats=2, budget=8)
     params = SamplingParams(max_tokens=9, ignore_eos=True)
     engine.add(Request("a", (1, 2, 3), params))
     engine.add(Request("b", (4, 5), params))
