@@ -23,23 +23,24 @@ def kernel_entry(mixer: Mixer, plane: CachePlane, kv_dtype: str) -> int:
 
     An indexer's key is float8 with a float32 scale per 128 channels, whatever the cache's dtype (128 + 4 bytes).
     A float8 latent that is read sparsely has a float32 scale per 128 channels and its rotated part in two bytes
-    (512 + 16 + 128 = 656, FlashMLA's layout); one that is read whole is bare float8. DeepSeek-V4's entries have a
-    one-byte scale per 64 channels, padded to eight, and the rotated part in two bytes (448 + 128 + 8 = 584).
+    (512 + 16 + 128 = 656, FlashMLA's layout); one that is read whole is bare float8. DeepSeek-V4's entries are float8
+    whatever is asked (vLLM refuses anything else, SGLang's "auto" means it), with a one-byte scale per 64 channels,
+    padded to eight, and the rotated part in two bytes (448 + 128 + 8 = 584).
     """
     if plane.index:
         width = plane.elements
         return width + _SCALE * -(-width // _INDEX_GROUP)
+    shared = shared_part(mixer)
+    if shared is not None:
+        turned = min(shared.rope.dim, plane.elements)
+        still = plane.elements - turned
+        return still + 2 * turned + -(-(still // _SHARED_GROUP) // 8) * 8
     if element_bytes(kv_dtype) > 1:
         return plane_bytes(plane, kv_dtype)
     if isinstance(mixer, SparseLatentAttention):
         latent = mixer.attention
         scales = _SCALE * -(-latent.kv_lora_rank // _LATENT_GROUP)
         return latent.kv_lora_rank + scales + 2 * latent.qk_rope_head_dim
-    shared = shared_part(mixer)
-    if shared is not None:
-        turned = min(shared.rope.dim, plane.elements)
-        still = plane.elements - turned
-        return still + 2 * turned + -(-(still // _SHARED_GROUP) // 8) * 8
     return plane_bytes(plane, kv_dtype)
 
 

@@ -25,12 +25,13 @@ _DTYPE_WORDS = {"BF16": "bf16", "F16": "fp16", "F32": "fp32", "F64": "fp32"}
 @dataclass(frozen=True, slots=True)
 class PlaneCache:
     """One plane of a layer on one rank: bytes of an entry, which `stride` tokens share; the last `window` tokens only,
-    if that is set. `index` marks an indexer's keys."""
+    if that is set. `index` marks an indexer's keys, `pending` what an engine keeps of entries not yet finished."""
 
     entry_bytes: int
     window: int | None = None
     stride: int = 1
     index: bool = False
+    pending: bool = False
 
     def bytes_at(self, context: int) -> int:
         """Bytes of one sequence of `context` tokens; an entry that is not full yet is kept whole."""
@@ -136,7 +137,9 @@ def layer_cache(
         for plane in layer.cache_planes()
     ]
     if form is not None:  # what engines add is float32 working state
-        planes += [PlaneCache(4 * plane.elements, plane.window) for plane in form.extra_planes(layer.mixer)]
+        planes += [
+            PlaneCache(4 * plane.elements, plane.window, pending=True) for plane in form.extra_planes(layer.mixer)
+        ]
     states = layer.state_shapes()
     fixed = sum(_share(state_bytes(state, model_dtype), state.shape, state.head_axis, attention_tp) for state in states)
     return LayerCache(tuple(planes), fixed)

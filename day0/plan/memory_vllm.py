@@ -17,7 +17,8 @@ from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import complete_plain, expert_pool, stage_layouts, whole_products
 from day0.plan.memory import Budget, Capacity, RankNeed, Settings, element_size
 from day0.plan.mixer_sizes import latent_part
-from day0.plan.vllm_blocks import Demand, blocks_of
+from day0.plan.vllm_blocks import STATE_BLOCKS, Demand, blocks_of
+from day0.plan.vllm_packed import Packing
 from day0.plan.weights import Cuts
 from day0.plan.workload import Workload
 from day0.profile.profile import ArchitectureProfile, CachePlane, LayerSpec, Mixer
@@ -33,10 +34,14 @@ _GRAPHS = GIB
 _LOGIT_BYTES = 38
 """A row of logits while the sampler is profiled: 2 (model dtype), 4 + 4 (float32 and a copy), 4 + 8 (sorted values
 and indices), 12 (the sort's second buffers), 4 (probabilities)."""
+_DRAFTED_TOKENS = 1
+"""Of each draft, as the launch asks for; state layers keep a page for each, to return to where a draft is refused."""
 _GRAPHS_COUNTED = Release((0, 21), "2026-05-15")
 _SECOND_ENGINE = Release((0, 8), "2025-03-18")
 _STEPS_OVERLAP = Release((0, 26), "2026-07-25")
 """From here on windowed layers reserve room for the tokens of two steps in flight."""
+_PACKED_BY_SIZE = Release((0, 23), "2026-06-15")
+_PACKED_BY_GROUP = Release((0, 27), "2026-08-16")
 _LARGEST_STEPS = Release((0, 32), "2026-10-20")
 _BIG_CARD = 70 * GIB
 _LARGEST_CARD = 160 * GIB
@@ -143,7 +148,20 @@ class VllmAccounting:
         steps = 2 if is_since(self.version, _STEPS_OVERLAP) else 1
         latent = any(is_latent(layer.mixer) for layer in need.layers)
         align = _LATENT_BLOCK_TOKENS if latent else 16
-        return blocks_of(need.cache, pool, Demand(need.workload.context, steps * tokens, align))
+        demand = Demand(
+            need.workload.context,
+            steps * tokens,
+            align,
+            STATE_BLOCKS + (_DRAFTED_TOKENS if need.workload.speculate else 0),
+            self._packing,
+        )
+        return blocks_of(need.cache, pool, demand)
+
+    @property
+    def _packing(self) -> Packing:
+        if is_since(self.version, _PACKED_BY_GROUP):
+            return "group"
+        return "sizes" if is_since(self.version, _PACKED_BY_SIZE) else "tuples"
 
     def _settings(self, need: RankNeed) -> Settings:
         workload = need.workload

@@ -7,28 +7,34 @@ from dataclasses import dataclass
 from math import ceil
 
 from day0.plan.memory import Capacity, LayerCache, PlaneCache, RankCache
+from day0.plan.vllm_packed import Packing, packed_blocks, packs
 
 BLOCK_TOKENS = 16
-_STATE_BLOCKS = 2
+STATE_BLOCKS = 2
 """State pages per group that a request may hold with prefix caching on: the running state and the last aligned one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What decides how many blocks one sequence needs: its length, tokens in flight, alignment of a block's tokens."""
+    """What decides how many blocks one sequence needs: its length, tokens in flight, alignment of a block's tokens,
+    state pages that a request may hold of each group, and how pages of several sizes are packed.
+    """
 
     context: int
     in_flight: int
     align: int = BLOCK_TOKENS
+    state_blocks: int = STATE_BLOCKS
+    packing: Packing = "group"
 
 
 def blocks_of(cache: RankCache, pool: int, demand: Demand) -> tuple[Capacity, int]:
     """Blocks that `pool` bytes make, and the bytes of one.
 
-    Layers that all grow with the sequence share one small block. Where layers compress or keep a window beside what
-    grows, every plane is counted by itself (`_mixed`). Else one page size serves every layer: with state, the
-    attention block grows in steps of `align` tokens until its page holds one layer's state; layers are grouped by
-    kind into groups as large as the smallest kind, and a block is a page for each layer of a group.
+    Layers that all grow with the sequence share one small block. Layers with windows beside what grows are packed
+    (`vllm_packed`); where layers compress and keep state, every plane is counted by itself (`_mixed`). Else one page
+    size serves every layer: with state, the attention block grows in steps of `align` tokens until its page holds one
+    layer's state; layers are grouped by kind into groups as large as the smallest kind, and a block is a page for each
+    layer of a group.
     """
     full = [layer for layer in cache.layers if layer.full]
     windowed = [layer for layer in cache.layers if layer.windowed]
@@ -36,8 +42,10 @@ def blocks_of(cache: RankCache, pool: int, demand: Demand) -> tuple[Capacity, in
     if not full and not windowed:
         if not states:
             return Capacity(None, BLOCK_TOKENS), 0
-        held = pool // (_STATE_BLOCKS * cache.state_bytes)
-        return Capacity(None, BLOCK_TOKENS, slots=held), _STATE_BLOCKS * cache.state_bytes
+        held = pool // (demand.state_blocks * cache.state_bytes)
+        return Capacity(None, BLOCK_TOKENS, slots=held), demand.state_blocks * cache.state_bytes
+    if packs(cache):
+        return packed_blocks(cache, pool, demand.context, demand.in_flight, demand.packing)
     if any((layer.full and layer.windowed) or _strides(layer) for layer in cache.layers):
         return _mixed(cache, pool, demand)
     if not windowed and not states:
@@ -60,7 +68,7 @@ def _grouped(
     block_tokens = -(-largest // (token_bytes * demand.align)) * demand.align if largest else BLOCK_TOKENS
     page = block_tokens * token_bytes
     group = _group_size([len(kind) for kind in (full, windowed, states) if kind])
-    fixed = _STATE_BLOCKS * -(-len(states) // group)
+    fixed = demand.state_blocks * -(-len(states) // group)
     # layers with narrower tokens put more of them into a page of the same size
     for layer, count in Counter(windowed).items():
         tokens = max(1, page // ceil(layer.widest_bytes))
@@ -71,10 +79,10 @@ def _grouped(
 
 
 def _mixed(cache: RankCache, pool: int, demand: Demand) -> tuple[Capacity, int]:
-    """Layers of several planes each (DeepSeek-V4): growing planes in blocks of 256 tokens, windows in blocks of 64.
+    """Compressed planes beside states or without windows: growing planes in blocks of 256 tokens, windows of 64.
 
     The blocks are counted as if each plane had its own: what packing planes of several sizes into one page wastes is
-    not known here.
+    not known for these.
     """
     block_tokens = 256
     block_bytes = sum(
@@ -82,7 +90,7 @@ def _mixed(cache: RankCache, pool: int, demand: Demand) -> tuple[Capacity, int]:
         for layer, count in Counter(cache.layers).items()
         for plane in layer.full
     )
-    fixed = _STATE_BLOCKS * cache.state_bytes
+    fixed = demand.state_blocks * cache.state_bytes
     for layer, count in Counter(cache.layers).items():
         for plane in layer.windowed:
             assert plane.window is not None
