@@ -6,25 +6,24 @@ import torch
 from torch import nn
 
 from day0.profile.profile import GroupedQueryAttention
+from day0.runtime.models.build import Build
 from day0.runtime.models.context import LayerContext
-from day0.runtime.models.linear import Linear, RMSNorm
-from day0.runtime.ops.registry import Operators
 
 
 class GroupedQueryBlock(nn.Module):
     """x [tokens, hidden] -> [tokens, hidden], through the "k" and "v" planes of the paged cache."""
 
-    def __init__(self, spec: GroupedQueryAttention, hidden: int, norm_eps: float, ops: Operators) -> None:
+    def __init__(self, spec: GroupedQueryAttention, build: Build) -> None:
         super().__init__()
         self.spec = spec
-        self.ops = ops
+        self.ops = build.ops
         query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-        self.q_proj = Linear(hidden, query, ops, spec.qkv_bias)
-        self.k_proj = Linear(hidden, key, ops, spec.qkv_bias)
-        self.v_proj = Linear(hidden, key, ops, spec.qkv_bias)
-        self.o_proj = Linear(query, hidden, ops, spec.o_bias)
-        self.q_norm = RMSNorm(spec.head_dim, norm_eps, ops) if spec.qk_norm else None
-        self.k_norm = RMSNorm(spec.head_dim, norm_eps, ops) if spec.qk_norm else None
+        self.q_proj = build.linear(build.hidden, query, spec.qkv_bias)
+        self.k_proj = build.linear(build.hidden, key, spec.qkv_bias)
+        self.v_proj = build.linear(build.hidden, key, spec.qkv_bias)
+        self.o_proj = build.linear(query, build.hidden, spec.o_bias)
+        self.q_norm = build.norm(spec.head_dim) if spec.qk_norm else None
+        self.k_norm = build.norm(spec.head_dim) if spec.qk_norm else None
 
     def forward(self, x: torch.Tensor, context: LayerContext) -> torch.Tensor:
         q, k, v = self._project(x, context)

@@ -21,13 +21,14 @@ from day0.profile.profile import (
 from day0.runtime.batch import ForwardBatch
 from day0.runtime.cache.storage import CacheStorage
 from day0.runtime.models.attention import GroupedQueryBlock
+from day0.runtime.models.build import Build
 from day0.runtime.models.context import LayerContext
 from day0.runtime.models.delta_attention import KimiDeltaBlock
 from day0.runtime.models.experts import RoutedBlock
 from day0.runtime.models.feed_forward import DenseBlock
 from day0.runtime.models.latent_attention import LatentBlock
-from day0.runtime.models.linear import Embedding, Linear, RMSNorm
-from day0.runtime.models.residual import Stream, make_read, opens_block
+from day0.runtime.models.linear import Embedding
+from day0.runtime.models.residual import Site, Stream, make_output, make_sites, open_stream
 from day0.runtime.ops.registry import Operators
 from day0.runtime.ops.rope import rope_frequencies, rope_table
 from day0.runtime.quant.workspace import ExpertWorkspace
@@ -37,55 +38,47 @@ MIXERS: Mapping[type, Callable[..., nn.Module]] = {
     LatentAttention: LatentBlock,
     KimiDeltaAttention: KimiDeltaBlock,
 }
-"""The block that runs each mixer spec; built with (spec, hidden, norm_eps, ops)."""
+"""The block that runs each mixer spec, built with (spec, build)."""
+
+FEED_FORWARDS: Mapping[type, Callable[..., nn.Module]] = {
+    DenseFeedForward: DenseBlock,
+    RoutedExperts: RoutedBlock,
+}
+"""The block that runs each feed-forward spec, built with (spec, build)."""
 
 
 class DecoderLayer(nn.Module):
     """Mixer and feed-forward, each behind a read of the residual stream and a norm."""
 
-    def __init__(
-        self,
-        profile: ArchitectureProfile,
-        spec: LayerSpec,
-        ops: Operators,
-        workspace: Callable[[], ExpertWorkspace],
-    ) -> None:
+    def __init__(self, spec: LayerSpec, build: Build) -> None:
         super().__init__()
-        hidden, eps = profile.hidden_size, profile.norm_eps
         self.spec = spec
-        self.mixer_res = make_read(spec.residual, hidden, eps, ops)
-        self.mixer_norm = RMSNorm(hidden, eps, ops)
-        self.mixer = MIXERS[type(spec.mixer)](spec.mixer, hidden, eps, ops)
-        self.ffn_res = make_read(spec.residual, hidden, eps, ops)
-        self.ffn_norm = RMSNorm(hidden, eps, ops)
-        match spec.feed_forward:
-            case DenseFeedForward():
-                self.ffn: nn.Module = DenseBlock(spec.feed_forward, hidden, ops)
-            case RoutedExperts():
-                self.ffn = RoutedBlock(spec.feed_forward, hidden, eps, ops, profile.quantization, workspace)
+        self.mixer_res, self.ffn_res = make_sites(spec.residual, spec.index, build)
+        self.mixer_norm = build.norm(build.hidden)
+        self.mixer = MIXERS[type(spec.mixer)](spec.mixer, build)
+        self.ffn_norm = build.norm(build.hidden)
+        self.ffn = FEED_FORWARDS[type(spec.feed_forward)](spec.feed_forward, build)
 
     def forward(self, stream: Stream, context: LayerContext) -> None:
         """Read, mix, add; read, feed forward, add."""
         x = self.mixer_norm(self._read("mixer", self.mixer_res, stream, context))
-        if opens_block(self.spec.residual, self.spec.index):
-            stream.snapshot()
-        stream.add(self._traced("mixer", self.mixer, x, context))
+        self.mixer_res.write(stream, self._traced("mixer", self.mixer, x, context))
         x = self.ffn_norm(self._read("ffn", self.ffn_res, stream, context))
-        stream.add(self._traced("ffn", self.ffn, x, context))
+        self.ffn_res.write(stream, self._traced("ffn", self.ffn, x, context))
         assert stream.sum is not None
         context.save("output", stream.sum)
 
-    def _read(self, site: str, read: nn.Module, stream: Stream, context: LayerContext) -> torch.Tensor:
-        x, weights = read(stream)
+    def _read(self, branch: str, site: Site, stream: Stream, context: LayerContext) -> torch.Tensor:
+        x, weights = site.read(stream)
         if weights is not None:
-            context.save(f"{site}_mix", x)
-            context.save(f"{site}_mix_weights", weights)
+            context.save(f"{branch}_mix", x)
+            context.save(f"{branch}_mix_weights", weights)
         return x
 
-    def _traced(self, site: str, block: nn.Module, x: torch.Tensor, context: LayerContext) -> torch.Tensor:
-        context.save(f"{site}_in", x)
+    def _traced(self, branch: str, block: nn.Module, x: torch.Tensor, context: LayerContext) -> torch.Tensor:
+        context.save(f"{branch}_in", x)
         y = block(x, context)
-        context.save(f"{site}_out", y)
+        context.save(f"{branch}_out", y)
         return y
 
 
@@ -102,11 +95,14 @@ class Decoder(nn.Module):
         self.workspace_experts = workspace_experts
         # Made on first use: device and dtype are known once the weights are loaded.
         self.workspace = cache(self._make_workspace)
+        build = Build(
+            profile.hidden_size, profile.norm_eps, ops, self.workspace, profile.norm_kind, profile.quantization
+        )
         self.embed = Embedding(profile.vocab_size, profile.hidden_size, ops)
-        self.layers = nn.ModuleList(DecoderLayer(profile, spec, ops, self.workspace) for spec in profile.layers)
-        self.output_res = make_read(profile.residual, profile.hidden_size, profile.norm_eps, ops)
-        self.norm = RMSNorm(profile.hidden_size, profile.norm_eps, ops)
-        self.lm_head = None if profile.tie_word_embeddings else Linear(profile.hidden_size, profile.vocab_size, ops)
+        self.layers = nn.ModuleList(DecoderLayer(spec, build) for spec in profile.layers)
+        self.output_res = make_output(profile.residual, build)
+        self.norm = build.norm(profile.hidden_size)
+        self.lm_head = None if profile.tie_word_embeddings else build.linear(profile.hidden_size, profile.vocab_size)
         self._ropes = _rope_specs(profile)
 
     def forward(self, batch: ForwardBatch, cache: CacheStorage) -> torch.Tensor:
@@ -117,13 +113,13 @@ class Decoder(nn.Module):
         if batch.trace is not None:
             batch.trace.save("embed", x)
         rotations = self._rotations(batch.positions)
-        stream = Stream(x)
+        stream = open_stream(self.profile.residual, x)
         for index, layer in enumerate(self.layers):
             layer(stream, LayerContext(index, batch, cache, rotations))
         return self._head(stream, batch)
 
     def _head(self, stream: Stream, batch: ForwardBatch) -> torch.Tensor:
-        mix, weights = self.output_res(stream)
+        mix, weights = self.output_res.read(stream)
         normed = self.norm(mix[batch.rows])
         logits = self.ops["lm_head"](normed, self.embed.weight if self.lm_head is None else self.lm_head.weight)
         if batch.trace is not None:

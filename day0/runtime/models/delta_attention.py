@@ -7,9 +7,9 @@ from torch import nn
 
 from day0.profile.profile import KimiDeltaAttention
 from day0.runtime.batch import SequenceGroup
+from day0.runtime.models.build import Build
 from day0.runtime.models.context import LayerContext
-from day0.runtime.models.linear import Linear, RMSNorm, weight
-from day0.runtime.ops.registry import Operators
+from day0.runtime.models.linear import weight
 
 QK_NORM_EPS = 1e-6
 """Added to the sum of squares of a query or key head before it is brought to unit length."""
@@ -26,26 +26,26 @@ class ShortConv(nn.Module):
 class KimiDeltaBlock(nn.Module):
     """x [tokens, hidden] -> [tokens, hidden], through the "recurrent" and "conv" states of each sequence."""
 
-    def __init__(self, spec: KimiDeltaAttention, hidden: int, norm_eps: float, ops: Operators) -> None:
+    def __init__(self, spec: KimiDeltaAttention, build: Build) -> None:
         super().__init__()
-        del norm_eps  # the spec carries the one that applies inside the block
         self.spec = spec
-        self.ops = ops
+        self.ops = build.ops
+        hidden = build.hidden
         width, dim, heads = spec.width, spec.head_dim, spec.num_heads
-        self.q_proj, self.k_proj, self.v_proj = (Linear(hidden, width, ops) for _ in range(3))
+        self.q_proj, self.k_proj, self.v_proj = (build.linear(hidden, width) for _ in range(3))
         self.q_conv, self.k_conv, self.v_conv = (ShortConv(width, spec.conv_kernel) for _ in range(3))
-        self.f_a_proj = Linear(hidden, dim, ops)
-        self.f_b_proj = Linear(dim, width, ops)
-        self.b_proj = Linear(hidden, heads, ops)
+        self.f_a_proj = build.linear(hidden, dim)
+        self.f_b_proj = build.linear(dim, width)
+        self.b_proj = build.linear(hidden, heads)
         self.A_log = weight(heads)
         self.dt_bias = weight(width)
         if spec.full_rank_gate:
-            self.g_proj = Linear(hidden, width, ops)
+            self.g_proj = build.linear(hidden, width)
         else:
-            self.g_a_proj = Linear(hidden, dim, ops)
-            self.g_b_proj = Linear(dim, width, ops)
-        self.o_norm = RMSNorm(dim, spec.norm_eps, ops)
-        self.o_proj = Linear(width, hidden, ops)
+            self.g_a_proj = build.linear(hidden, dim)
+            self.g_b_proj = build.linear(dim, width)
+        self.o_norm = build.rms_norm(dim, spec.norm_eps)
+        self.o_proj = build.linear(width, hidden)
 
     def forward(self, x: torch.Tensor, context: LayerContext) -> torch.Tensor:
         heads = (self.spec.num_heads, self.spec.head_dim)

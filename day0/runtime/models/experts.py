@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from day0.profile.profile import QuantizationSpec, RoutedExperts, RouterSpec
+from day0.profile.profile import RoutedExperts, RouterSpec
+from day0.runtime.models.build import Build
 from day0.runtime.models.context import LayerContext
 from day0.runtime.models.feed_forward import GatedMLP, gate_function
-from day0.runtime.models.linear import Linear, RMSNorm, weight
-from day0.runtime.ops.registry import Operators
+from day0.runtime.models.linear import weight
 from day0.runtime.ops.routed_experts import ExpertMatrices
 from day0.runtime.quant.workspace import ExpertWorkspace
 
@@ -19,11 +19,11 @@ from day0.runtime.quant.workspace import ExpertWorkspace
 class Router(nn.Module):
     """Scores in float32: x [tokens, hidden] -> weights and expert numbers, [tokens, top_k]."""
 
-    def __init__(self, spec: RouterSpec, hidden: int, ops: Operators) -> None:
+    def __init__(self, spec: RouterSpec, build: Build) -> None:
         super().__init__()
         self.spec = spec
-        self.ops = ops
-        self.weight = weight(spec.num_experts, hidden)
+        self.ops = build.ops
+        self.weight = weight(spec.num_experts, build.hidden)
         self.correction_bias = weight(spec.num_experts) if spec.correction_bias else None
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
@@ -104,31 +104,24 @@ class PackedExperts(nn.Module):
 class RoutedBlock(nn.Module):
     """Mixture of experts as a layer's feed-forward, x [tokens, hidden]."""
 
-    def __init__(
-        self,
-        spec: RoutedExperts,
-        hidden: int,
-        norm_eps: float,
-        ops: Operators,
-        quantization: QuantizationSpec | None,
-        workspace: Callable[[], ExpertWorkspace],
-    ) -> None:
+    def __init__(self, spec: RoutedExperts, build: Build) -> None:
         super().__init__()
         self.spec = spec
-        self.ops = ops
-        self.router = Router(spec.router, hidden, ops)
+        self.ops = build.ops
+        self.router = Router(spec.router, build)
+        hidden = build.hidden
         inner = hidden if spec.latent_dim is None else spec.latent_dim
         self.experts: PlainExperts | PackedExperts
-        packing = quantization.of("routed_experts") if quantization is not None else None
+        packing = build.quantization.of("routed_experts") if build.quantization is not None else None
         if packing is not None:
-            self.experts = PackedExperts(spec, inner, packing.group_size, workspace)
+            self.experts = PackedExperts(spec, inner, packing.group_size, build.workspace)
         else:
             self.experts = PlainExperts(spec, inner)
-        self.activation = gate_function(spec.activation, ops)
-        self.latent_down = Linear(hidden, inner, ops) if spec.latent_dim is not None else None
-        self.latent_up = Linear(inner, hidden, ops) if spec.latent_dim is not None else None
-        self.latent_norm = RMSNorm(inner, norm_eps, ops) if spec.latent_dim is not None and spec.latent_norm else None
-        self.shared = GatedMLP(hidden, spec.shared_width, spec.activation, ops) if spec.shared_width else None
+        self.activation = gate_function(spec.activation, build.ops)
+        self.latent_down = build.linear(hidden, inner) if spec.latent_dim is not None else None
+        self.latent_up = build.linear(inner, hidden) if spec.latent_dim is not None else None
+        self.latent_norm = build.norm(inner) if spec.latent_dim is not None and spec.latent_norm else None
+        self.shared = GatedMLP(spec.shared_width, spec.activation, build) if spec.shared_width else None
 
     def forward(self, x: torch.Tensor, context: LayerContext) -> torch.Tensor:
         logits = self.router.logits(x)

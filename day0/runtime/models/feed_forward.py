@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from day0.profile.profile import ActivationSpec, DenseFeedForward
+from day0.runtime.models.build import Build
 from day0.runtime.models.context import LayerContext
-from day0.runtime.models.linear import Linear
 from day0.runtime.ops.registry import Operators
 
 GateFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -34,12 +34,12 @@ def gate_function(spec: ActivationSpec, ops: Operators) -> GateFunction:
 class GatedMLP(nn.Module):
     """down(act(gate x) * up x), x [tokens, hidden]."""
 
-    def __init__(self, hidden: int, width: int, activation: ActivationSpec, ops: Operators, bias: bool = False) -> None:
+    def __init__(self, width: int, activation: ActivationSpec, build: Build, bias: bool = False) -> None:
         super().__init__()
-        self.gate_proj = Linear(hidden, width, ops, bias)
-        self.up_proj = Linear(hidden, width, ops, bias)
-        self.down_proj = Linear(width, hidden, ops, bias)
-        self.activation = gate_function(activation, ops)
+        self.gate_proj = build.linear(build.hidden, width, bias)
+        self.up_proj = build.linear(build.hidden, width, bias)
+        self.down_proj = build.linear(width, build.hidden, bias)
+        self.activation = gate_function(activation, build.ops)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down_proj(self.activation(self.gate_proj(x), self.up_proj(x)))
@@ -48,8 +48,8 @@ class GatedMLP(nn.Module):
 class DenseBlock(GatedMLP):
     """A gated MLP as a layer's feed-forward."""
 
-    def __init__(self, spec: DenseFeedForward, hidden: int, ops: Operators) -> None:
-        super().__init__(hidden, spec.width, spec.activation, ops, spec.bias)
+    def __init__(self, spec: DenseFeedForward, build: Build) -> None:
+        super().__init__(spec.width, spec.activation, build, spec.bias)
 
     def forward(self, x: torch.Tensor, context: LayerContext) -> torch.Tensor:  # type: ignore[override]
         del context

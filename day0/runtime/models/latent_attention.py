@@ -6,10 +6,9 @@ import torch
 from torch import nn
 
 from day0.profile.profile import LatentAttention
+from day0.runtime.models.build import Build
 from day0.runtime.models.context import LayerContext
-from day0.runtime.models.linear import Linear, RMSNorm
 from day0.runtime.ops.paged_attention import attention_weights, visible_keys
-from day0.runtime.ops.registry import Operators
 
 
 class LatentBlock(nn.Module):
@@ -19,23 +18,23 @@ class LatentBlock(nn.Module):
     exact and never expands the cache (DeepSeek-V2, section 2.1).
     """
 
-    def __init__(self, spec: LatentAttention, hidden: int, norm_eps: float, ops: Operators) -> None:
+    def __init__(self, spec: LatentAttention, build: Build) -> None:
         super().__init__()
-        del norm_eps  # the latents' norms have an epsilon of their own
         self.spec = spec
-        self.ops = ops
+        self.ops = build.ops
+        hidden, latent_eps = build.hidden, spec.latent_norm_eps
         query, value = spec.num_heads * spec.qk_head_dim, spec.num_heads * spec.v_head_dim
         if spec.q_lora_rank is None:
-            self.q_proj = Linear(hidden, query, ops)
+            self.q_proj = build.linear(hidden, query)
         else:
-            self.q_a_proj = Linear(hidden, spec.q_lora_rank, ops)
-            self.q_a_norm = RMSNorm(spec.q_lora_rank, spec.latent_norm_eps, ops)
-            self.q_b_proj = Linear(spec.q_lora_rank, query, ops)
-        self.kv_a_proj = Linear(hidden, spec.kv_lora_rank + spec.qk_rope_head_dim, ops)
-        self.kv_a_norm = RMSNorm(spec.kv_lora_rank, spec.latent_norm_eps, ops)
-        self.kv_b_proj = Linear(spec.kv_lora_rank, spec.num_heads * (spec.qk_nope_head_dim + spec.v_head_dim), ops)
-        self.g_proj = Linear(hidden, value, ops) if spec.output_gate else None
-        self.o_proj = Linear(value, hidden, ops)
+            self.q_a_proj = build.linear(hidden, spec.q_lora_rank)
+            self.q_a_norm = build.norm(spec.q_lora_rank, latent_eps)
+            self.q_b_proj = build.linear(spec.q_lora_rank, query)
+        self.kv_a_proj = build.linear(hidden, spec.kv_lora_rank + spec.qk_rope_head_dim)
+        self.kv_a_norm = build.norm(spec.kv_lora_rank, latent_eps)
+        self.kv_b_proj = build.linear(spec.kv_lora_rank, spec.num_heads * (spec.qk_nope_head_dim + spec.v_head_dim))
+        self.g_proj = build.linear(hidden, value) if spec.output_gate else None
+        self.o_proj = build.linear(value, hidden)
 
     def forward(self, x: torch.Tensor, context: LayerContext) -> torch.Tensor:
         spec = self.spec

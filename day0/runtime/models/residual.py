@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from day0.profile.profile import AttentionResidual, Residual
-from day0.runtime.models.linear import Linear, RMSNorm
-from day0.runtime.ops.registry import Operators
+from day0.runtime.models.build import Build
 
 
 class Stream:
@@ -33,24 +32,35 @@ class Stream:
         return self.snapshots if self.sum is None else [*self.snapshots, self.sum]
 
 
-class PlainRead(nn.Module):
-    """Reads the running sum."""
+class Site(nn.Module):
+    """Where one branch of a layer joins the stream: it reads its input there and adds what it gives.
 
-    def forward(self, stream: Stream) -> tuple[torch.Tensor, torch.Tensor | None]:
+    This one is of a plain residual, x + branch.
+    """
+
+    def read(self, stream: Stream) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The branch's input [tokens, hidden] before its norm, and the mixing weights where there are any."""
         assert stream.sum is not None
         return stream.sum, None
 
+    def write(self, stream: Stream, branch: torch.Tensor) -> None:
+        stream.add(branch)
 
-class AttentionRead(nn.Module):
-    """One read of an attention residual: mixes snapshots and running sum by a learnt query."""
 
-    def __init__(self, hidden: int, eps: float, ops: Operators) -> None:
+class AttentionSite(Site):
+    """A site of an attention residual: reads a mix of snapshots and running sum by a learnt query.
+
+    With `opens_block` the stream is snapshotted after the branch has read and before it adds.
+    """
+
+    def __init__(self, build: Build, *, opens_block: bool) -> None:
         super().__init__()
-        self.norm = RMSNorm(hidden, eps, ops)
-        self.proj = Linear(hidden, 1, ops)
-        self.ops = ops
+        self.norm = build.rms_norm(build.hidden)
+        self.proj = build.linear(build.hidden, 1)
+        self.ops = build.ops
+        self.opens_block = opens_block
 
-    def forward(self, stream: Stream) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def read(self, stream: Stream) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The mix [tokens, hidden] and the weights [tokens, candidates], None before the first snapshot."""
         if not stream.snapshots:
             assert stream.sum is not None
@@ -59,11 +69,27 @@ class AttentionRead(nn.Module):
             stream.candidates(), self.norm.weight, self.proj.weight[0], self.norm.eps
         )
 
+    def write(self, stream: Stream, branch: torch.Tensor) -> None:
+        if self.opens_block:
+            stream.snapshot()
+        stream.add(branch)
 
-def make_read(spec: Residual, hidden: int, eps: float, ops: Operators) -> nn.Module:
-    return AttentionRead(hidden, eps, ops) if isinstance(spec, AttentionResidual) else PlainRead()
+
+def open_stream(spec: Residual, embedding: torch.Tensor) -> Stream:
+    """The stream before the first layer, from embeddings [tokens, hidden]."""
+    del spec  # every residual so far starts from the embedding itself
+    return Stream(embedding)
 
 
-def opens_block(spec: Residual, layer: int) -> bool:
-    """Whether the stream is snapshotted at this layer, after its mixer has read and before it adds."""
-    return isinstance(spec, AttentionResidual) and layer % spec.block_size == 0
+def make_sites(spec: Residual, layer: int, build: Build) -> tuple[Site, Site]:
+    """The sites of a layer's mixer and feed-forward."""
+    match spec:
+        case AttentionResidual():
+            opens = layer % spec.block_size == 0
+            return AttentionSite(build, opens_block=opens), AttentionSite(build, opens_block=False)
+    return Site(), Site()
+
+
+def make_output(spec: Residual, build: Build) -> Site:
+    """Where the final norm reads the stream; nothing is added there."""
+    return AttentionSite(build, opens_block=False) if isinstance(spec, AttentionResidual) else Site()

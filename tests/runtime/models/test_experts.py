@@ -7,6 +7,7 @@ from day0.profile.packing_formats import mxfp4
 from day0.profile.profile import ActivationSpec, QuantizationSpec, RoutedExperts, RouterSpec
 from day0.profile.quantization import GroupPacking
 from day0.runtime.batch import ForwardBatch
+from day0.runtime.models.build import Build
 from day0.runtime.models.context import LayerContext
 from day0.runtime.models.experts import RoutedBlock, Router
 from day0.runtime.ops.registry import choose_operators
@@ -29,8 +30,8 @@ def context(trace: Trace | None = None) -> LayerContext:
 def blocks(capacity: int) -> tuple[RoutedBlock, RoutedBlock]:
     """A packed block and a plain one that holds the same numbers."""
     room = ExpertWorkspace(capacity, SPEC.width, 32, torch.float32, CPU)
-    packed = RoutedBlock(SPEC, 48, 1e-5, OPS, MXFP4, lambda: room)
-    plain = RoutedBlock(SPEC, 48, 1e-5, OPS, None, lambda: room)
+    packed = RoutedBlock(SPEC, Build(48, 1e-5, OPS, lambda: room, quantization=MXFP4))
+    plain = RoutedBlock(SPEC, Build(48, 1e-5, OPS, lambda: room))
     decoder = MXFP4Decoder(CPU)
     theirs = dict(plain.named_parameters())
     for name, parameter in packed.named_parameters():
@@ -66,7 +67,7 @@ def test_routed_and_shared_parts_add_up():
 
 
 def test_router_scores_in_float32_whatever_the_model_is():
-    router = Router(ROUTER, 48, OPS)
+    router = Router(ROUTER, Build(48, 1e-5, OPS, lambda: pytest.fail("not packed")))
     router.weight.data = torch.randn(7, 48).bfloat16()
     logits = router.logits(torch.randn(3, 48).bfloat16())
     assert logits.dtype == torch.float32

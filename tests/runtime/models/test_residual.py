@@ -2,10 +2,12 @@ import pytest
 import torch
 
 from day0.profile.profile import AttentionResidual, PlainResidual
-from day0.runtime.models.residual import Stream, make_read, opens_block
+from day0.runtime.models.build import Build
+from day0.runtime.models.residual import Stream, make_output, make_sites
 from day0.runtime.ops.registry import choose_operators
 
 OPS = choose_operators(torch.device("cpu"), torch.float32)
+BUILD = Build(3, 1e-5, OPS, workspace=lambda: pytest.fail("nothing here is packed"))
 
 
 def test_the_sum_restarts_from_the_branch_after_a_snapshot():
@@ -48,24 +50,29 @@ def test_two_snapshots_in_a_row_are_a_defect():
 
 def test_plain_reads_pass_the_sum_on():
     stream = Stream(torch.randn(2, 3))
-    x, weights = make_read(PlainResidual(), 3, 1e-5, OPS)(stream)
+    x, weights = make_output(PlainResidual(), BUILD).read(stream)
     assert x is stream.sum
     assert weights is None
 
 
 def test_the_first_read_has_nothing_to_choose_from():
     stream = Stream(torch.randn(2, 3))
-    read = make_read(AttentionResidual(2), 3, 1e-5, OPS)
-    x, weights = read(stream)
+    site = make_output(AttentionResidual(2), BUILD)
+    x, weights = site.read(stream)
     assert x is stream.sum
     assert weights is None
     stream.snapshot()
-    torch.nn.init.ones_(read.norm.weight)
-    torch.nn.init.ones_(read.proj.weight)
-    assert read(stream)[1].tolist() == [[1.0], [1.0]]
+    torch.nn.init.ones_(site.norm.weight)
+    torch.nn.init.ones_(site.proj.weight)
+    assert site.read(stream)[1].tolist() == [[1.0], [1.0]]
 
 
 @pytest.mark.parametrize(("block", "opening"), [(1, [0, 1, 2, 3, 4, 5, 6]), (3, [0, 3, 6]), (12, [0])])
 def test_blocks_open_by_the_layers_number_from_zero(block, opening):
-    assert [layer for layer in range(7) if opens_block(AttentionResidual(block), layer)] == opening
-    assert not any(opens_block(PlainResidual(), layer) for layer in range(7))
+    opened = []
+    for layer in range(7):
+        stream = Stream(torch.zeros(1, 3))
+        for site in make_sites(AttentionResidual(block), layer, BUILD):
+            site.write(stream, torch.ones(1, 3))
+        opened += [layer] * len(stream.snapshots)
+    assert opened == opening

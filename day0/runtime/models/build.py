@@ -1,0 +1,40 @@
+"""What every block is built with: the model's sizes, its kind of norm, the chosen operators and the workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from day0.profile.profile import NormKind, QuantizationSpec
+from day0.runtime.models.linear import Linear, RMSNorm
+from day0.runtime.ops.registry import Operators
+from day0.runtime.quant.workspace import ExpertWorkspace
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One model's common facts, and the modules that follow from them.
+
+    `norm_kind` is that of the norms over the hidden size and of those that the spec of a block leaves to the model.
+    `workspace` makes, on first use, the room that packed experts of all layers are converted into.
+    """
+
+    hidden: int
+    norm_eps: float
+    ops: Operators
+    workspace: Callable[[], ExpertWorkspace]
+    norm_kind: NormKind = "rms"
+    quantization: QuantizationSpec | None = None
+
+    def linear(self, in_features: int, out_features: int, bias: bool = False) -> Linear:
+        """x [tokens, in] -> [tokens, out]."""
+        return Linear(in_features, out_features, self.ops, bias)
+
+    def norm(self, width: int, eps: float | None = None) -> RMSNorm:
+        """A norm over the last axis of x [..., width], of the model's kind; its epsilon unless one is given."""
+        assert self.norm_kind == "rms", f"{self.norm_kind} passed models/support.py but has no module here"
+        return self.rms_norm(width, eps)
+
+    def rms_norm(self, width: int, eps: float | None = None) -> RMSNorm:
+        """An RMS norm whose weight is stored as it is, whatever the model's kind."""
+        return RMSNorm(width, self.norm_eps if eps is None else eps, self.ops)
