@@ -92,6 +92,12 @@ def number(value: Any) -> float | None:
     return float(found[0]) if len(found) == 1 else None
 
 
+def stated(row: dict[str, Any], flag: str) -> Any:
+    """A flag's value as the row's flags have it, or its note, where the source named it in its explanation only."""
+    noted = re.search(rf"\b{flag} (\d+)", row["note"] or "")
+    return row["flags"].get(flag) or (noted.group(1) if noted else None)
+
+
 def planner_of(row: dict[str, Any], profile: ArchitectureProfile) -> Planner:
     flags = row["flags"]
     kv = next((word for word in _KV_WORDS if word in str(flags.get("kv_cache_dtype", "")).lower()), "auto")
@@ -102,7 +108,7 @@ def planner_of(row: dict[str, Any], profile: ArchitectureProfile) -> Planner:
     profile = replace(profile, max_position=max(profile.max_position or 0, length))
     engine = row["engine"].split()[0]
     fraction = number(flags.get("gpu_memory_utilization") or flags.get("mem_fraction_static"))
-    seqs, tokens = flags.get("max_num_seqs") or flags.get("max_running_requests"), flags.get("max_num_batched_tokens")
+    seqs, tokens = flags.get("max_num_seqs") or stated(row, "max_running_requests"), flags.get("max_num_batched_tokens")
     tokens = tokens or flags.get("chunked_prefill_size")
     workload = make_workload(
         profile,

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from day0.plan.activations import forward_peak, logits_peak
 from day0.plan.cluster import GIB, Cluster, Gpu
-from day0.plan.kv_formats import kernel_entry
+from day0.plan.kv_formats import kernel_entry, shared_part
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import divisors, expert_pool, fill, is_routed, stage_layouts, whole_products
 from day0.plan.memory import Budget, Capacity, RankNeed, Settings, element_size
@@ -22,11 +22,13 @@ from day0.plan.workload import Workload
 from day0.profile.profile import ArchitectureProfile, CachePlane, Mixer
 
 DEFAULT_NUM_SEQS = 256
+SPECULATING_NUM_SEQS = 48
+"""Requests at once that SGLang lowers its limit to where it drafts and none is asked for."""
 _DEFAULTS = ((20, 2048, 8, 8), (35, 2048, 24, 80), (60, 4096, 32, 160), (160, 8192, 256, 512))
 """Below so many GiB: tokens of a chunk, and the largest batch with a graph below tp 4 and from it on."""
 _LARGEST_DEFAULTS = (16384, 512, 512)
 _DRAFTED_STATES = 4
-"""States a speculating request keeps besides its own: one for each token of a draft of three and the one before."""
+"""States set aside for a speculating request: one for each token of a draft of three and the one before."""
 _MIB = 2**20
 _CONTEXT = int(0.25 * GIB)
 _COMMUNICATORS = int(0.13 * GIB)
@@ -37,6 +39,8 @@ STATE_SLOTS_PER_REQUEST = 3
 _LOGIT_BYTES = 12
 _WINDOW_SHARE = Fraction(4, 5)
 """Tokens of the windowed pool for one of the full pool; `swa_full_tokens_ratio` 0.8."""
+_SHARED_WINDOW_SHARE = Fraction(1, 10)
+"""The same where compressed entries stand for the tokens before the window (DeepSeek-V4)."""
 _BIG_CARD = 60 * GIB
 _LEAST_RESERVE = 10 * GIB
 
@@ -124,12 +128,14 @@ class SglangAccounting:
     def _pools(self, need: RankNeed, room: int, slots: int | None) -> tuple[Capacity, int]:
         """Tokens that `room` bytes hold, and the bytes taken.
 
-        Windowed planes have a pool of their own with `_WINDOW_SHARE` of the full pool's tokens, so a token costs its
-        full planes and that share of its windowed ones (`swa_full_tokens_ratio`).
+        Windowed planes have a pool of their own with a share of the full pool's tokens (`swa_full_tokens_ratio`), so a
+        token costs its full planes and that share of its windowed ones.
         """
+        shared = any(shared_part(layer.mixer) for layer in need.layers)
+        share = _SHARED_WINDOW_SHARE if shared else _WINDOW_SHARE
         full = need.cache.exact_token_bytes
         windowed = sum((layer.widest_bytes - layer.token_bytes for layer in need.cache.layers), Fraction(0))
-        cost = full + _WINDOW_SHARE * windowed if full else windowed
+        cost = full + share * windowed if full else windowed
         if not cost:
             return Capacity(None, need.cache.cp, slots=slots), 0
         tokens = max(0, int(room / cost))
@@ -138,7 +144,7 @@ class SglangAccounting:
     def budget(self, need: RankNeed) -> Budget:
         layout, workload = need.layout, need.workload
         chunk = workload.max_batched_tokens or self.defaults(need.gpu, layout)[0]
-        running = max(workload.max_num_seqs or DEFAULT_NUM_SEQS, 0 if workload.max_num_seqs else need.sequences)
+        running = running_requests(need)
         fraction = workload.mem_fraction or self.default_fraction(need, chunk, running)
         comm = _COMMUNICATORS if layout.ranks > 1 else 0
         at_start = need.gpu.memory_bytes - _CONTEXT - comm
@@ -184,17 +190,25 @@ class SglangAccounting:
         return max(0.05, round(1 - nbytes / need.gpu.memory_bytes, 3))
 
 
+def running_requests(need: RankNeed) -> int:
+    """Requests that a replica may run at once: as asked, else the engine's limit or the demand, if that is more."""
+    limit = SPECULATING_NUM_SEQS if need.workload.speculate else DEFAULT_NUM_SEQS
+    return need.workload.max_num_seqs or max(limit, need.sequences)
+
+
 def state_pool(need: RankNeed, rest: int) -> tuple[int, int | None, int | None]:
     """Bytes of the state pool, the requests that it lets run, and the slots to ask for.
 
-    The engine's own share is rest x r/(1+r); where the demand needs more, the plan asks for its slots by number.
+    The engine's own share is rest x r/(1+r); where the demand needs more, the plan asks for its slots by number. A
+    speculating engine first sets aside a state for each drafted token of every request that may run at once
+    (`handle_max_mamba_cache`), however many do.
     """
     state = need.cache.state_bytes
     if not state:
         return 0, None, None
     drafted = 0
     if need.workload.speculate:
-        drafted = min(rest, _DRAFTED_STATES * (need.workload.max_num_seqs or need.sequences) * state)
+        drafted = min(rest, _DRAFTED_STATES * running_requests(need) * state)
         rest -= drafted
     usual = int(rest * _STATE_RATIO / (1 + _STATE_RATIO)) // state
     wanted = min(STATE_SLOTS_PER_REQUEST * need.sequences, rest // state)
