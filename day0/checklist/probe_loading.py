@@ -52,6 +52,7 @@ def headers(context: CheckContext) -> Outcome:
             "mismatched": len(wrong),
             "unexpected": len(comparison.unexpected),
             "remarks": len(remarks),
+            "guessed_family": sum(finding.code == "read-as-family" for finding in context.profile.findings),
             "examples": named[:10],
         },
         where=where,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import typing
 from collections.abc import Mapping
 from dataclasses import fields
@@ -118,6 +119,8 @@ def _read_limits(limits: object, where: str) -> dict[str, dict[str, Any]]:
         for bound, value in read[name].items():
             if bound != "equals" and (isinstance(value, bool) or not isinstance(value, (int, float))):
                 raise InputError(f"{bound} must be a number, got {value!r}", where=place)
+            if isinstance(value, float) and math.isnan(value):
+                raise InputError(f"{bound} is not a number: nothing could keep or break it", where=place)
         if not read[name]:
             raise InputError(f"a limit needs one of {', '.join(_BOUND_KEYS)}", where=place)
     return read

@@ -14,6 +14,7 @@ from day0.checklist.probe_faults_inside import _kept
 from day0.checklist.probe_loading import decode_mxfp4, layer_in, parameters_of
 from day0.checklist.probe_paths import engine_of
 from day0.checklist.target import CheckContext
+from day0.profile.read import read_profile
 
 
 def measured(outcome: object) -> Measured:
@@ -85,6 +86,14 @@ def test_unexpected_tensors_are_counted_and_named(llama: CheckContext) -> None:
     tensors["model.layers.0.self_attn.indexer.weight"] = next(iter(tensors.values()))
     found = measured(probe_loading.headers(replace(llama, files=replace(llama.files, tensors=tensors))))
     assert found.values["unexpected"] == 1 and "indexer" in found.message
+
+
+def test_a_model_read_as_a_family_it_does_not_name_is_counted(llama: CheckContext) -> None:
+    assert measured(probe_loading.headers(llama)).values["guessed_family"] == 0
+    config = llama.files.config | {"model_type": "nobody_knows", "architectures": ["NobodyKnows"]}
+    files = replace(llama.files, config=config)
+    guessed = measured(probe_loading.headers(replace(llama, files=files, profile=read_profile(files))))
+    assert (guessed.values["guessed_family"], guessed.values["missing"]) == (1, 0)
 
 
 def test_a_source_without_headers_is_not_checked(llama: CheckContext) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,8 @@ def test_phases_run_in_the_contracts_order_whatever_the_files(tmp_path: Path) ->
         (text_phase(check(limits={"x": {"maximum": 1}})), "maximum"),
         (text_phase(check(limits={"x": {"max": "1"}})), "must be a number"),
         (text_phase(check(limits={"x": {"max": True}})), "must be a number"),
+        (text_phase(check(limits={"x": {"max": math.nan}})), "nothing could keep or break it"),
+        (text_phase(check(limits={"x": {"equals": math.nan}})), "nothing could keep or break it"),
         (text_phase(check(limits={"x": {}})), "a limit needs"),
         (text_phase(check(limits={"x": 3})), "mapping"),
         (text_phase(check(parameters={"count": "many"})), "count"),
