@@ -52,6 +52,7 @@ class Score:
     fits: tuple[bool | None, bool] | None
     exact: bool
     remark: str = ""
+    released: bool = True
 
     def ok(self, name: str) -> bool | None:
         pair = getattr(self, name)
@@ -92,6 +93,11 @@ def number(value: Any) -> float | None:
     return float(found[0]) if len(found) == 1 else None
 
 
+def drafts(flags: dict[str, Any]) -> bool:
+    """Whether tokens are drafted without a word on what drafts them: then it is the model's own predictors."""
+    return "num_speculative_tokens" in flags and "speculative" not in flags
+
+
 def stated(row: dict[str, Any], flag: str) -> Any:
     """A flag's value as the row's flags have it, or its note, where the source named it in its explanation only."""
     noted = re.search(rf"\b{flag} (\d+)", row["note"] or "")
@@ -117,7 +123,7 @@ def planner_of(row: dict[str, Any], profile: ArchitectureProfile) -> Planner:
         mem_fraction=fraction if fraction and fraction <= 1 else None,
         max_num_seqs=int(number(seqs) or 0) or None,
         max_batched_tokens=int(number(tokens) or 0) or None,
-        speculate=profile.mtp is not None and "MTP" in str(flags.get("speculative", "")),
+        speculate=profile.mtp is not None and ("MTP" in str(flags.get("speculative", "")) or drafts(flags)),
     )
     return Planner(profile, cluster_of(row), accounting_for(engine, row["engine_version"]), workload)
 
@@ -179,6 +185,7 @@ def score(row: dict[str, Any], models: Models) -> Score:
         else None,
         exact=exact,
         remark=remark_of(plan),
+        released="fork" not in row["engine"],
     )
 
 
@@ -199,14 +206,21 @@ def table(scores: list[Score]) -> str:
         fits = "-" if each.fits is None else f"{_word(each.fits[0])}/{_word(each.fits[1])}"
         fits += "!" if each.ok("fits") is False else " "
         lines.append(f"{each.row:52} {each.how:5} {cells[0]:>19} {cells[1]:>22} {fits:>13}  {each.remark[:90]}")
+    lines += summary("all rows", scores)
+    lines += summary("released engines", [each for each in scores if each.released])
+    lines.append(f"rows without a model: {sum(each.how == '-' for each in scores)} of {len(scores)}")
+    return "\n".join(lines)
+
+
+def summary(what: str, scores: list[Score]) -> list[str]:
+    """How many of the rows are within their bounds; a fork's overheads and formats are its own."""
+    lines = []
     for name in ("weights", "token_bytes", "fits"):
         verdicts = [each.ok(name) for each in scores if each.ok(name) is not None]
         share = 100 * sum(map(bool, verdicts)) / len(verdicts) if verdicts else 0.0
-        lines.append(f"{name}: {sum(map(bool, verdicts))} of {len(verdicts)} ({share:.0f}%)")
+        lines.append(f"{what}: {name}: {sum(map(bool, verdicts))} of {len(verdicts)} ({share:.0f}%)")
     false_fits = [each.row for each in scores if each.fits == (True, False)]
-    lines.append(f"false fits: {len(false_fits)} {', '.join(false_fits)}")
-    lines.append(f"rows without a model: {sum(each.how == '-' for each in scores)} of {len(scores)}")
-    return "\n".join(lines)
+    return [*lines, f"{what}: false fits: {len(false_fits)} {', '.join(false_fits)}"]
 
 
 def _word(value: bool | None) -> str:

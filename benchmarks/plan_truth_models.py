@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from day0.source.model_files import ModelFiles
 from day0.source.resolve import resolve
 
 _PACKINGS = ("nvfp4", "mxfp4", "fp8", "awq", "int4", "fp4", "w4a16")
+_CHOSEN = ("nvfp4", "awq", "int4", "fp4", "w4a16")
 _SAYS_NOTHING = {
     *_PACKINGS,
     *("instruct", "it", "chat", "thinking", "exp", "code", "mtp", "meta", "dynamic", "4bit", "dflash", "with"),
@@ -49,44 +51,58 @@ class Found:
 
 
 class Models:
-    """Configs under a folder of `org--name/config.json`, and the packaged recipes."""
+    """Configs under a folder of `org--name/config.json`, and those of the packaged recipes."""
 
     def __init__(self, folder: Path) -> None:
-        self._paths = {path.parent.name.replace("--", "/"): path for path in sorted(folder.glob("*/config.json"))}
-        self._recipes: dict[str, str] = {}
+        paths = sorted(folder.glob("*/config.json"))
+        self._configs: dict[str, Mapping[str, Any]] = {
+            path.parent.name.replace("--", "/"): json.loads(path.read_text()) for path in paths
+        }
         for path in list_data("recipes/models", ".yaml"):
             launch = load_yaml(path).get("launch", {})
-            self._recipes |= {name: path.stem for name in (launch.get("model"), *launch.get("also", ())) if name}
+            for name in (launch.get("model"), *launch.get("also", ())):
+                if name:
+                    self._configs.setdefault(name, resolve(f"recipe:{path.stem}").config)
 
     def find(self, name: str) -> Found:
         inner = re.search(r"\(([^)]+/[^)]+)\)", name)
         if inner is not None:  # "a packing of (org/base)"
-            return self._kin(inner.group(1), _packing(name))
-        if name in self._paths:
-            return Found(_read(name, json.loads(self._paths[name].read_text())), "own")
-        if name in self._recipes:
-            return Found(read_profile(resolve(f"recipe:{self._recipes[name]}")), "own")
-        return self._kin(name, _packing(name))
+            return self._kin(inner.group(1), _packing(name), publisher=None)
+        if name in self._configs:
+            return Found(_read(name, self._configs[name]), "own")
+        return self._kin(name, _packing(name), name.partition("/")[0])
 
-    def _kin(self, name: str, packing: str | None) -> Found:
+    def _kin(self, name: str, packing: str | None, publisher: str | None) -> Found:
         """A config of the same series, without its minor version if need be, packed as the name says."""
-        for loose in (False, True):
-            kin = [known for known in self._paths if _series(known, loose) == _series(name, loose)]
+        series = [
+            [known for known in self._configs if _series(known, loose) == _series(name, loose)]
+            for loose in (False, True)
+        ]
+        for kin in series:
+            same = [known for known in kin if _packing(known) == packing and _same_choice(known, packing, publisher)]
+            if same:
+                config = self._configs[same[-1]]
+                # ModelOpt's releases say how they are packed in a file beside, which is not at hand
+                unsaid = packing == "fp8" and "quantization_config" not in config
+                return Found(_read(name, _packed_fp8(config, name) if unsaid else config), "kin")
+        for kin in series:
             if not kin:
                 continue
-            same = [known for known in kin if _packing(known) == packing]
             plain = [known for known in kin if _packing(known) is None]
-            config = json.loads(self._paths[(same or plain or kin)[-1]].read_text())
-            sections = "quantization_config" in config
-            if packing == "fp8" and not sections:
-                config, same = _packed_fp8(config, name), same or kin
-            # A name without a packing word may still be of a packed release; then its kin is one as well.
-            return Found(_read(name, config), "kin" if same else "shape")
+            config = self._configs[(plain or kin)[-1]]
+            if packing == "fp8" and "quantization_config" not in config:
+                return Found(_read(name, _packed_fp8(config, name)), "kin")
+            return Found(_read(name, config), "shape")
         raise NoConfig(f"no config of {name} or of its series")
 
 
-def _read(name: str, config: dict[str, Any]) -> ArchitectureProfile:
-    return read_profile(ModelFiles(name, None, "config", Path("."), config, "config.json", None, (), (), {}))
+def _same_choice(known: str, packing: str | None, publisher: str | None) -> bool:
+    """Whether two releases of a packing have the same weights packed: who packs to 4 bits chooses what to leave out."""
+    return packing not in _CHOSEN or known.partition("/")[0] == publisher
+
+
+def _read(name: str, config: Mapping[str, Any]) -> ArchitectureProfile:
+    return read_profile(ModelFiles(name, None, "config", Path("."), dict(config), "config.json", None, (), (), {}))
 
 
 def _packing(name: str) -> str | None:
@@ -100,8 +116,8 @@ def _series(name: str, loose: bool) -> tuple[str, ...]:
     return tuple(re.sub(r"(\d)\.\d+$", r"\1", word) if loose else word for word in kept)
 
 
-def _packed_fp8(config: dict[str, Any], name: str) -> dict[str, Any]:
+def _packed_fp8(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The config with the usual section of an FP8 release, by rows where the name says "dynamic", else by blocks."""
-    packed = copy.deepcopy(config)
+    packed = copy.deepcopy(dict(config))
     packed["quantization_config"] = dict(_FP8_ROWS if "dynamic" in name.lower() else _FP8_BLOCKS)
     return packed

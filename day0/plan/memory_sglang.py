@@ -11,10 +11,10 @@ from fractions import Fraction
 
 from day0.plan.activations import forward_peak, logits_peak
 from day0.plan.cluster import GIB, Cluster, Gpu
-from day0.plan.kv_formats import kernel_entry, shared_part
+from day0.plan.kv_formats import kernel_entry, pending_planes, shared_part
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import divisors, expert_pool, fill, is_routed, stage_layouts, whole_products
-from day0.plan.memory import Budget, Capacity, RankNeed, Settings, element_size
+from day0.plan.memory import Budget, Capacity, LayerCache, RankNeed, Settings, element_size
 from day0.plan.memory_vllm import absorbed_elements
 from day0.plan.mixer_sizes import latent_part
 from day0.plan.weights import Cuts
@@ -116,9 +116,8 @@ class SglangAccounting:
         return kernel_entry(mixer, plane, kv_dtype)
 
     def extra_planes(self, mixer: Mixer) -> tuple[CachePlane, ...]:
-        """Nothing: what compressors have pending is a ring per request here, not per token."""
-        del mixer
-        return ()
+        """What compressors have pending: a ring of rows for each page of the windowed pool."""
+        return pending_planes(mixer)
 
     def capacity(self, need: RankNeed, pool: int) -> tuple[Capacity, int]:
         """What a pool of so many bytes holds, its state pool taken elsewhere; a token is the unit."""
@@ -131,10 +130,10 @@ class SglangAccounting:
         Windowed planes have a pool of their own with a share of the full pool's tokens (`swa_full_tokens_ratio`), so a
         token costs its full planes and that share of its windowed ones.
         """
+        full = need.cache.exact_token_bytes
         shared = any(shared_part(layer.mixer) for layer in need.layers)
         share = _SHARED_WINDOW_SHARE if shared else _WINDOW_SHARE
-        full = need.cache.exact_token_bytes
-        windowed = sum((layer.widest_bytes - layer.token_bytes for layer in need.cache.layers), Fraction(0))
+        windowed = sum((windowed_bytes(layer, need.workload.speculate) for layer in need.cache.layers), Fraction(0))
         cost = full + share * windowed if full else windowed
         if not cost:
             return Capacity(None, need.cache.cp, slots=slots), 0
@@ -188,6 +187,19 @@ class SglangAccounting:
         if need.gpu.memory_bytes > _BIG_CARD:
             nbytes = max(nbytes, _LEAST_RESERVE)
         return max(0.05, round(1 - nbytes / need.gpu.memory_bytes, 3))
+
+
+def windowed_bytes(layer: LayerCache, speculate: bool) -> Fraction:
+    """Bytes of one token of the windowed pool in a layer.
+
+    Each page of the pool, as long as the window, has a ring of the rows that compressors have pending, twice as long
+    where tokens are drafted (`DSV4PoolConfigurator`).
+    """
+    windows = [plane for plane in layer.windowed if not plane.pending]
+    page = max((plane.window or 1 for plane in windows), default=1)
+    rings = sum((plane.window or 0) * plane.entry_bytes for plane in layer.windowed if plane.pending)
+    plain = sum((Fraction(plane.entry_bytes, plane.stride) for plane in windows), Fraction(0))
+    return plain + Fraction(rings * (2 if speculate else 1), page)
 
 
 def running_requests(need: RankNeed) -> int:

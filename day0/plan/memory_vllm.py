@@ -137,7 +137,7 @@ class VllmAccounting:
             state_pool=state,
             kv_pool=held * block_bytes - state,
             comm=comm,
-            overhead=outside + _GRAPHS,
+            overhead=outside + _GRAPHS + _verification_scratch(need, settings.max_num_seqs),
             capacity=capacity,
             settings=settings,
         )
@@ -188,6 +188,13 @@ class VllmAccounting:
         """Bytes that the kernels' padding adds to this rank's experts."""
         padding = vllm_padding(need.profile, need.gpu, self.version)
         return padded_bytes(need.profile, need.layers, need.layout, padding, need.weights.experts)
+
+
+def _verification_scratch(need: RankNeed, rows: int) -> int:
+    """Bytes of float32 logits of all drafted tokens, made at the first step of a full batch, outside the share."""
+    if not need.workload.speculate or not need.is_last:
+        return 0
+    return rows * (1 + _DRAFTED_TOKENS) * need.profile.vocab_size * 4
 
 
 def _absorbed_copies(need: RankNeed) -> int:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from day0.plan.layout import Layout, LayoutRequest
-from day0.plan.memory_sglang import STATE_SLOTS_PER_REQUEST, SglangAccounting
+from day0.plan.memory import LayerCache, PlaneCache
+from day0.plan.memory_sglang import STATE_SLOTS_PER_REQUEST, SglangAccounting, running_requests, windowed_bytes
 from day0.plan.plan import Plan, Planner
 from day0.profile.profile import ArchitectureProfile
 from day0.profile.read import read_profile
@@ -115,3 +116,26 @@ def test_drafted_states_come_out_of_the_pools(planner: Any, shared: Path) -> Non
     assert many.state_pool > few.state_pool and many.kv_pool < few.kv_pool
     pools = [rank.state_pool + rank.kv_pool for rank in (few, many)]
     assert abs(pools[0] - pools[1]) < 2 * plans[0].state_bytes_per_sequence, "only shared out otherwise"
+
+
+def test_pending_rows_ring_each_page_of_the_windowed_pool() -> None:
+    """DeepSeek-V4's layers of ratio 128: a window of 128 tokens of 584 bytes, and 128 pending rows of 4,096."""
+    layer = LayerCache((PlaneCache(584, window=128), PlaneCache(4096, window=128, pending=True)))
+    assert windowed_bytes(layer, speculate=False) == 584 + 4096
+    assert windowed_bytes(layer, speculate=True) == 584 + 2 * 4096
+    quarter = LayerCache((PlaneCache(584, window=128), PlaneCache(10240, window=8, pending=True)))
+    assert windowed_bytes(quarter, speculate=False) == 584 + 10240 * 8 // 128
+
+
+def test_drafted_states_are_set_aside_for_every_request_that_may_run(planner: Any, shared: Path) -> None:
+    """48 requests where none are asked for, whatever the demand is."""
+    config = json.loads((shared / "model_configs/Qwen--Qwen3.5-397B-A17B/config.json").read_text())
+    profile = read_profile(ModelFiles("test", None, "config", shared, config, "config.json", None, (), (), {}))
+    few, many = (
+        planner(profile, "h200:8", "sglang", mem_fraction=0.8, speculate=True, max_num_seqs=seqs) for seqs in (None, 96)
+    )
+    layout = few.accounting.complete(LayoutRequest(tp=8), profile, 8)
+    rank, more = (each.plan(layout).ranks[0] for each in (few, many))
+    state = few.plan(layout).state_bytes_per_sequence
+    assert state and running_requests(few.needs(layout, few.table)[0]) == 48
+    assert rank.kv_pool - more.kv_pool == pytest.approx(4 * 48 * state / 1.9, rel=0.01), "the rest is shared out"
