@@ -39,9 +39,9 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """Which rooms a room may import besides itself."""
 
-LEAVES = {"batch", "quant", "cache", "deadline", "tokenizer", "trace", "parallel"}
+LEAVES = {"batch", "quant", "cache", "deadline", "tokenizer", "trace", "parallel", "placement"}
 MODEL_PARTS = {"ops", "quant", "cache", "batch", "trace", "parallel"}
-STORES = {"models", "vision", "quant", "parallel"}
+STORES = {"models", "vision", "quant", "parallel", "placement"}
 ENGINE_PARTS = LEAVES | MODEL_PARTS | STORES | {"weights", "experts"}
 RUNTIME_MAY_IMPORT: dict[str, set[str]] = {
     **{leaf: set() for leaf in LEAVES},

@@ -10,7 +10,8 @@ from math import prod
 class Draft:
     """A tensor by our path, before its checkpoint name is known; fields mean what they mean in `TensorSpec`.
 
-    `parameters` None means every element is one. `dtype` "" is the checkpoint's main dtype.
+    `parameters` None means every element is one. `dtype` "" is the checkpoint's main dtype. `parts` are paths without
+    the leaf, relative as `path` is.
     """
 
     path: str
@@ -25,6 +26,8 @@ class Draft:
     zero_tail: bool = False
     stacked: int = 0
     input_first: bool = False
+    parts: tuple[tuple[str, int], ...] = ()
+    by_turns: bool = False
 
     @property
     def num_parameters(self) -> int:

@@ -48,6 +48,8 @@ def one_by_one(spec: TensorSpec) -> Iterator[TensorSpec]:
             shard_axis=_direction_axis(spec),
             stacked=0,
             input_first=False,
+            parts=(),
+            by_turns=False,
         )
 
 

@@ -14,12 +14,14 @@ class Storage:
     """Where a family's files differ from one tensor per projection and expert.
 
     `joined` names tensors that hold several of ours one after another along their output axis, by the path without
-    the leaf ("ffn.experts.gate_up": the paths of gate and up). With `stacked_experts` all experts of a layer are one
+    the leaf ("ffn.experts.gate_up": the paths of gate and up); those of `by_turns` have a row of each in turn instead.
+    With `stacked_experts` all experts of a layer are one
     tensor, expert first; with `input_first` such matrices are [expert, in, out]. `unit_axis` lists paths that are
     stored with a first axis of 1, `float32` those that are float32 whatever the model's dtype.
     """
 
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    by_turns: tuple[str, ...] = ()
     stacked_experts: bool = False
     input_first: bool = False
     unit_axis: tuple[str, ...] = ()
@@ -28,7 +30,7 @@ class Storage:
 
 def as_stored(drafts: Iterable[Draft], storage: Storage) -> Iterator[Draft]:
     """The drafts of a layer as the checkpoint holds them."""
-    for draft in _join(drafts, storage.joined):
+    for draft in _join(drafts, storage):
         if storage.stacked_experts and draft.experts:
             yield _stack(draft, storage)
         elif draft.path in storage.unit_axis:
@@ -39,8 +41,9 @@ def as_stored(drafts: Iterable[Draft], storage: Storage) -> Iterator[Draft]:
             yield draft
 
 
-def _join(drafts: Iterable[Draft], joined: Mapping[str, tuple[str, ...]]) -> Iterator[Draft]:
+def _join(drafts: Iterable[Draft], storage: Storage) -> Iterator[Draft]:
     """Put parts together; a joined tensor comes where its last part was, and only where all parts are there."""
+    joined = storage.joined
     whole_of = {part: whole for whole, parts in joined.items() for part in parts}
     waiting: dict[str, dict[str, Draft]] = {}
     for draft in drafts:
@@ -52,14 +55,16 @@ def _join(drafts: Iterable[Draft], joined: Mapping[str, tuple[str, ...]]) -> Ite
         parts = waiting.setdefault(f"{whole}.{leaf}", {})
         parts[stem] = draft
         if len(parts) == len(joined[whole]):
-            yield _joined(f"{whole}.{leaf}", [parts[part] for part in joined[whole]])
+            drafts_of = {part: parts[part] for part in joined[whole]}
+            yield _joined(f"{whole}.{leaf}", drafts_of, by_turns=whole in storage.by_turns)
             del waiting[f"{whole}.{leaf}"]
     for parts in waiting.values():
         yield from parts.values()
 
 
-def _joined(path: str, parts: list[Draft]) -> Draft:
+def _joined(path: str, drafts: Mapping[str, Draft], *, by_turns: bool) -> Draft:
     """One tensor of all rows. It is cut inside each part, so between as many pieces as every part has."""
+    parts = list(drafts.values())
     first = parts[0]
     return replace(
         first,
@@ -67,6 +72,8 @@ def _joined(path: str, parts: list[Draft]) -> Draft:
         shape=(sum(part.shape[0] for part in parts), *first.shape[1:]),
         shard_units=gcd(*(part.shard_units for part in parts)),
         parameters=sum(part.num_parameters for part in parts),
+        parts=tuple((stem, part.shape[0]) for stem, part in drafts.items()),
+        by_turns=by_turns,
     )
 
 

@@ -20,6 +20,8 @@ class TensorSpec:
     the model's dtype. `stacked` says that the first axis of the one stored tensor is that many experts (its parameters
     are those of all); with `input_first` it is [experts, in, out]. `format` names the packing that the tensor is part
     of, "" for plain numbers. `zero_tail` allows a stored first axis longer than `shape[0]` when the rest is zero.
+    `parts` are the modules whose parameters the tensor holds one after another along its output axis, each with its
+    rows, where it is more than the one of `path`; with `by_turns` a row of each follows a row of the one before.
     """
 
     name: str
@@ -37,6 +39,8 @@ class TensorSpec:
     stacked: int = 0
     input_first: bool = False
     format: str = ""
+    parts: tuple[tuple[str, int], ...] = ()
+    by_turns: bool = False
 
     @property
     def num_experts(self) -> int:

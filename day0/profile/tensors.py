@@ -107,7 +107,8 @@ def _named(
     layer: int | None,
     prefix: str = "layers.{l}.",
 ) -> TensorSpec:
-    template = draft.path if layer is None else prefix + draft.path
+    prefix = "" if layer is None else prefix
+    template = prefix + draft.path
     name = names.get(_of_kind(template, profile, layer)) or names[template]
     if layer is not None:
         name = name.replace("{l}", str(layer))
@@ -126,6 +127,8 @@ def _named(
         zero_tail=draft.zero_tail,
         stacked=draft.stacked,
         input_first=draft.input_first,
+        parts=tuple(((prefix + stem).replace("{l}", str(layer)), rows) for stem, rows in draft.parts),
+        by_turns=draft.by_turns,
     )
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from day0.errors import InputError
 from day0.profile.tensor_spec import TensorSpec
+from day0.runtime.placement import parameter_paths, pieces
 from day0.source.model_files import ModelFiles, TensorHeader
 
 POISON_BYTE = 255
@@ -56,7 +57,7 @@ def allocate(modules: Modules, specs: Iterable[TensorSpec], dtype: torch.dtype, 
 
     Parameters are in `dtype` except those whose spec stays float32 or is packed.
     """
-    wide = {spec.path for spec in specs if spec.keep_float32}
+    wide = {path for spec in specs if spec.keep_float32 for path in parameter_paths(spec)}
     for prefix, module in modules.items():
         for name, parameter in list(module.named_parameters()):
             packed = parameter.dtype == torch.uint8
@@ -81,8 +82,10 @@ def load_weights(modules: Modules, specs: tuple[TensorSpec, ...], files: ModelFi
         try:
             with safe_open(files.folder / shard, framework="pt") as stored:
                 for read in reads:
-                    _copy(read, stored.get_tensor(read.name), parameters[read.spec.path], shard)
-                    written.add(read.spec.path)
+                    where = f"{shard}: {read.name}"
+                    for path, piece in pieces(read.spec, stored.get_tensor(read.name), where):
+                        _copy(read, piece, parameters[path], where)
+                        written.add(path)
                     count += 1
                     bytes_read += files.tensors[read.name].nbytes
         except (SafetensorError, OSError) as error:
@@ -110,14 +113,15 @@ def _by_shard(specs: Iterable[TensorSpec], headers: Mapping[str, TensorHeader]) 
     return dict(sorted(reads.items()))
 
 
-def _copy(read: _Read, stored: torch.Tensor, parameter: torch.Tensor, shard: str) -> None:
-    where = f"{shard}: {read.name}"
+def _copy(read: _Read, stored: torch.Tensor, parameter: torch.Tensor, where: str) -> None:
     target = parameter if read.expert is None else parameter[read.expert]
     if read.spec.zero_tail and stored.shape[1:] == target.shape[1:] and stored.shape[0] > target.shape[0]:
         live = target.shape[0]
         if stored[live:].any():
             raise InputError(f"entries from {live} on must be zero: only {live} are live", where=where)
         stored = stored[:live]
+    if stored.shape == (1, *target.shape):
+        stored = stored[0]  # stored with an axis of one entry that modules do not have
     if stored.shape != target.shape:
         raise InputError(f"has shape {list(stored.shape)}, the config asks for {list(target.shape)}", where=where)
     packed = target.dtype == torch.uint8

@@ -54,6 +54,7 @@ GPT_OSS = Family(
     # Gate and up are rows of one tensor by turns.
     storage=Storage(
         joined={"ffn.experts.gate_up": ("ffn.experts.gate", "ffn.experts.up")},
+        by_turns=("ffn.experts.gate_up",),
         stacked_experts=True,
         input_first=True,
     ),

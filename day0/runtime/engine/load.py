@@ -28,8 +28,9 @@ from day0.runtime.engine.memory import (
 from day0.runtime.models.decoder import Decoder
 from day0.runtime.models.support import missing_part
 from day0.runtime.ops.registry import Operators, choose_operators
+from day0.runtime.placement import wanted_here
 from day0.runtime.vision.model import VisionModel
-from day0.runtime.weights import LoadReport, Modules, allocate, load_weights
+from day0.runtime.weights import LoadReport, Modules, all_parameters, allocate, load_weights
 from day0.source.model_files import ModelFiles
 
 OnPhase = Callable[[str, float], None]
@@ -155,7 +156,7 @@ def _load_modules(
         modules: dict[str, torch.nn.Module] = {"": Decoder(profile, ops, settings.workspace_experts)}
         if isinstance(profile.vision, VisionSpec):
             modules["vision."] = VisionModel(profile.vision, ops)
-    specs = expected_tensors(profile)
+    specs = wanted_here(expected_tensors(profile), all_parameters(modules).keys())
     allocate(modules, specs, dtype, device)
     return modules, load_weights(modules, specs, files)
 

@@ -1,0 +1,51 @@
+"""What of a stored tensor goes into which parameter: joined projections taken apart, matrices turned our way round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+import torch
+
+from day0.errors import InputError
+from day0.profile.tensor_spec import TensorSpec
+
+
+def parameter_paths(spec: TensorSpec) -> tuple[str, ...]:
+    """The parameters that a stored tensor fills."""
+    leaf = spec.path.rpartition(".")[2]
+    return tuple(f"{stem}.{leaf}" for stem, _ in spec.parts) if spec.parts else (spec.path,)
+
+
+def pieces(spec: TensorSpec, stored: torch.Tensor, where: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each parameter's path with what of `stored` it holds, [.., out, in] as modules do; views, nothing is copied.
+
+    Raises InputError where a tensor that has to be taken apart or turned is not of the expected shape.
+    """
+    if spec.parts or spec.input_first:
+        if tuple(stored.shape) != spec.shape:
+            raise InputError(f"has shape {list(stored.shape)}, the config asks for {list(spec.shape)}", where=where)
+        stored = stored.mT if spec.input_first else stored
+    if not spec.parts:
+        yield spec.path, stored
+        return
+    axis = 1 if spec.stacked else 0  # the output axis; experts stand before it
+    yield from zip(parameter_paths(spec), _split(spec, stored, axis), strict=True)
+
+
+def _split(spec: TensorSpec, stored: torch.Tensor, axis: int) -> Iterator[torch.Tensor]:
+    if spec.by_turns:
+        count = len(spec.parts)
+        for index in range(count):
+            yield stored[(slice(None),) * axis + (slice(index, None, count),)]
+    else:
+        yield from stored.split([rows for _, rows in spec.parts], dim=axis)
+
+
+def wanted_here(specs: tuple[TensorSpec, ...], parameters: Set[str]) -> tuple[TensorSpec, ...]:
+    """Without the tensors of parts that are stored beside the decoder and not run: predictors of later tokens, and
+    towers that the runtime has not."""
+    return tuple(
+        spec
+        for spec in specs
+        if not (spec.path.startswith(("mtp.", "vision.", "audio.")) and parameters.isdisjoint(parameter_paths(spec)))
+    )
