@@ -121,7 +121,7 @@ class Decoder(nn.Module):
     def _head(self, stream: Stream, batch: ForwardBatch) -> torch.Tensor:
         mix, weights = self.output_res.read(stream)
         normed = self.norm(mix[batch.rows])
-        logits = self.ops["lm_head"](normed, self.embed.weight if self.lm_head is None else self.lm_head.weight)
+        logits = self.ops["lm_head"](normed, self.embed.weight if self.lm_head is None else self.lm_head.matrix())
         if batch.trace is not None:
             if weights is not None:
                 batch.trace.save("output_mix", mix)

@@ -22,8 +22,15 @@ class Linear(nn.Module):
         self.bias = weight(out_features) if bias else None
         self.ops = ops
 
+    def matrix(self) -> torch.Tensor:
+        """[out, in] as numbers, for blocks that need the matrix itself.
+
+        Packed weights are turned back in room that the next packed module takes over: use it before calling another.
+        """
+        return self.weight
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.ops["linear"](x, self.weight, self.bias)
+        return self.ops["linear"](x, self.matrix(), self.bias)
 
 
 class RMSNorm(nn.Module):
