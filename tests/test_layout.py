@@ -51,7 +51,7 @@ RUNTIME_MAY_IMPORT: dict[str, set[str]] = {
     "vision": {"ops", "models.linear", "batch", "trace"},
     "weights": STORES | {"experts"},
     "experts": STORES,
-    "engine": ENGINE_PARTS,
+    "engine": ENGINE_PARTS | {"upstream"},
     "upstream": ENGINE_PARTS,
     "skeleton": {"skeleton_folder", "skeleton_tokenizer", "quant"},
     "skeleton_full": {"skeleton_folder", "skeleton_tokenizer"},

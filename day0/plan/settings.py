@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from day0.errors import InputError
 
+RUNTIMES = ("auto", "native", "upstream")
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
@@ -18,6 +20,8 @@ class EngineSettings:
     `cpu_threads` None lets the engine choose: one for a small model, whose steps are too short to share out.
     `workspace_experts` is how many unpacked experts the conversion workspace holds at once. `debug` fills pages and
     state slots with NaN when they are freed, so that a stale read shows.
+    `runtime` "native" runs our own blocks, "upstream" the definition in transformers, "auto" the latter where a block
+    is missing; `trust_remote_code` lets code from the model's own repository run there.
     """
 
     device: str = "auto"
@@ -34,6 +38,8 @@ class EngineSettings:
     cpu_threads: int | None = None
     seed: int = 0
     debug: bool = False
+    runtime: str = "auto"
+    trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
         for name in ("page_size", "max_num_seqs", "max_num_batched_tokens", "workspace_experts"):
@@ -41,3 +47,5 @@ class EngineSettings:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}", where="settings")
         if not 0.0 < self.mem_fraction <= 1.0:
             raise InputError(f"mem_fraction must be in (0, 1], got {self.mem_fraction}", where="settings")
+        if self.runtime not in RUNTIMES:
+            raise InputError(f"no runtime {self.runtime!r}", where="--runtime", hint=f"one of {', '.join(RUNTIMES)}")

@@ -115,12 +115,24 @@ def shape_cache(
 
     Raises InputError where the longest sequence asked for does not fit.
     """
-    check_context(profile, settings)
-    num_slots = settings.max_num_seqs if slot_bytes(profile.layers, model_dtype) else 0
     page_size = page_tokens(profile.layers, settings.page_size)
-    wanted = settings.max_model_len or profile.max_position or FALLBACK_CONTEXT
-    budget = _page_budget(settings, device, num_slots * slot_bytes(profile.layers, model_dtype))
     per_page = page_bytes(profile.layers, page_size, kv_dtype)
+    return share_out(profile, settings, device, page_size, per_page, slot_bytes(profile.layers, model_dtype))
+
+
+def share_out(
+    profile: ArchitectureProfile,
+    settings: EngineSettings,
+    device: torch.device,
+    page_size: int,
+    per_page: int,
+    per_slot: int,
+) -> CacheShape:
+    """The same, from the bytes of a page of `page_size` tokens and of a state slot."""
+    check_context(profile, settings)
+    num_slots = settings.max_num_seqs if per_slot else 0
+    wanted = settings.max_model_len or profile.max_position or FALLBACK_CONTEXT
+    budget = _page_budget(settings, device, num_slots * per_slot)
     # A model without paged planes still counts tokens in pages; they cost nothing.
     pages = budget // per_page if per_page else 1 << 30
     num_pages = min(pages, pages_for(wanted, page_size) * settings.max_num_seqs)
