@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from day0.runtime.ops.decay import log_decay_between
+
 CHUNK = 32
 """Tokens per chunk: its [chunk, chunk, key] decay table per head is the largest temporary."""
 
@@ -75,22 +77,19 @@ def _one_chunk(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """With G the running sum of g and u_i the writes: (I + beta A) u = beta (v - (e^G k) S0), o = (e^G q) S0 + P u.
 
-    A[t, i] = sum_c k_t k_i e^(G_t - G_i) for i < t, and P likewise with q_t for i <= t. Only differences of G that
-    are <= 0 are exponentiated; the others are masked before, so nothing overflows.
+    A[t, i] = sum_c k_t k_i e^(G_t - G_i) for i < t, and P likewise with q_t for i <= t. The exponents G_t - G_i are
+    summed one by one (`log_decay_between`): none is above 0, and none is a difference of large numbers.
     """
     q, k, v, g = (x.transpose(1, 2) for x in (q, k, v, g))  # [sequences, heads, length, dim]
     beta = beta.transpose(1, 2)[..., None]  # [sequences, heads, length, 1]
-    total = g.cumsum(dim=2)
-    length = q.shape[2]
-    later = torch.ones(length, length, dtype=torch.bool, device=q.device).tril()
-    gap = (total[:, :, :, None] - total[:, :, None]).masked_fill(~later[..., None], float("-inf")).exp()
-    among_keys = torch.einsum("nhtc,nhic,nhtic->nhti", k, k, gap).tril(-1)
-    among_queries = torch.einsum("nhtc,nhic,nhtic->nhti", q, k, gap)
-    decay = total.exp()
-    identity = torch.eye(length, dtype=q.dtype, device=q.device)
+    between = log_decay_between(g.mT).exp()  # [sequences, heads, key, t, i]
+    among_keys = torch.einsum("nhtc,nhic,nhcti->nhti", k, k, between)
+    among_queries = torch.einsum("nhtc,nhic,nhcti->nhti", q, k, between)
+    decay = g.cumsum(dim=2).exp()
     right = beta * (v - (k * decay) @ state)
-    writes = torch.linalg.solve_triangular(identity + beta * among_keys, right, upper=False, unitriangular=True)
+    # The solver takes the diagonal for ones and what is above it for zeros.
+    writes = torch.linalg.solve_triangular(beta * among_keys, right, upper=False, unitriangular=True)
     output = (q * decay) @ state + among_queries @ writes
-    to_end = (total[:, :, -1:] - total).exp()
+    to_end = between[..., -1, :].mT
     state = state * decay[:, :, -1, :, None] + (k * to_end).transpose(2, 3) @ writes
     return output.transpose(1, 2), state

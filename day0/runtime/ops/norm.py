@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Literal
+
 import torch
+from torch.nn import functional
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -22,14 +26,47 @@ def qk_norm(
     return rms_norm(q, q_weight, eps), rms_norm(k, k_weight, eps)
 
 
+def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
+    """x less its mean, over its standard deviation, times weight plus bias; float32 inside (Ba et al. 2016)."""
+    wide = functional.layer_norm(x.float(), weight.shape, weight.float(), bias.float(), eps)
+    return wide.to(x.dtype)
+
+
 def l2_norm(x: torch.Tensor, eps: float) -> torch.Tensor:
     """x / sqrt(sum(x^2) + eps) over the last axis, in float32; eps is added to the sum, not to the mean."""
     wide = x.float()
     return wide * torch.rsqrt(wide.square().sum(-1, keepdim=True) + eps)
 
 
-def gated_rms_norm(x: torch.Tensor, weight: torch.Tensor, gate: torch.Tensor, eps: float) -> torch.Tensor:
-    """rms_norm(x) * sigmoid(gate) per head, norm first; float32 in and out. All but weight [..., head_dim]."""
+def gated_rms_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    gate: torch.Tensor,
+    eps: float,
+    activation: Literal["sigmoid", "silu"] = "sigmoid",
+) -> torch.Tensor:
+    """rms_norm(x) * activation(gate) per head, norm first; float32 inside and out. All but weight [..., head_dim]."""
     wide = x.float()
     normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.float()
-    return normed * torch.sigmoid(gate.float())
+    return normed * _GATES[activation](gate.float())
+
+
+_GATES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {"sigmoid": torch.sigmoid, "silu": functional.silu}
+
+
+def gated_group_rms_norm(
+    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float, norm_groups: int, gate_first: bool
+) -> torch.Tensor:
+    """RMS norm of equal groups of channels with the gate silu(gate), before the norm or after (arXiv 2405.21060).
+
+    All but weight [tokens, width]; float32 inside.
+    """
+    wide, factor = x.float(), functional.silu(gate.float())
+    if gate_first:
+        return _group_rms_norm(wide * factor, weight.float(), eps, norm_groups).to(x.dtype)
+    return (_group_rms_norm(wide, weight.float(), eps, norm_groups) * factor).to(x.dtype)
+
+
+def _group_rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, norm_groups: int) -> torch.Tensor:
+    parts = x.unflatten(-1, (norm_groups, -1))
+    return (parts * torch.rsqrt(parts.square().mean(-1, keepdim=True) + eps)).flatten(-2) * weight
