@@ -20,7 +20,7 @@ from day0.profile.profile import AttentionResidual
 from day0.profile.read import read_profile
 from day0.runtime.engine.engine import Engine
 from day0.runtime.engine.load import load_engine
-from day0.runtime.ops import activation, causal_conv1d, kda, norm, paged_attention, residual, router
+from day0.runtime.ops import activation, causal_conv1d, kda, latent_attention, norm, residual, router
 from day0.runtime.ops.registry import choose_operators
 from day0.source.resolve import resolve
 
@@ -87,7 +87,7 @@ def rotated_latent(q_latent, q_rope, cache, slots, context, scale):
     angle = positions[..., None, None] * 10000.0 ** -(torch.arange(half) / half)
     first, second = q_rope[..., :half], q_rope[..., half:]
     turned = torch.cat((first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()), -1)
-    return paged_attention.paged_mla_attention(q_latent, turned, cache, slots, context, scale)
+    return latent_attention.paged_mla_attention(q_latent, turned, cache, slots, context, scale)
 
 
 def chosen_and_weighed(logits, top_k, renormalize, scaling_factor, bias=None, *_, by_score=False, biased_weights=False):
@@ -141,7 +141,7 @@ REPLACED: dict[str, tuple[str, Callable]] = {
     "latent attention rotated": ("paged_mla_attention", rotated_latent),
     "latent attention scaled by the unrotated width alone": (
         "paged_mla_attention",
-        lambda *a: paged_attention.paged_mla_attention(*a[:-1], 24**-0.5),
+        lambda *a: latent_attention.paged_mla_attention(*a[:-1], 24**-0.5),
     ),
     "latent attention not gated": ("sigmoid_gate", lambda x, gate: x),
     "router softmax": ("moe_router_topk_sigmoid_bias", softmax_router),

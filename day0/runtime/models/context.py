@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from day0.profile.profile import RopeSpec
 from day0.runtime.batch import ForwardBatch
 from day0.runtime.cache.storage import CacheStorage
+
+Choice = torch.Tensor | None
+"""The tokens that each query of a group reads, [sequences, length, chosen] int64 with -1 for none; None for all."""
+
+
+@dataclass(slots=True)
+class Carried:
+    """What a layer leaves for later ones of the same forward; nothing of it outlives the forward."""
+
+    choices: tuple[Choice, ...] = ()  # by group: what the last indexer chose
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +33,7 @@ class LayerContext:
     batch: ForwardBatch
     cache: CacheStorage
     rotations: Mapping[RopeSpec, tuple[torch.Tensor, torch.Tensor]]
+    carried: Carried = field(default_factory=Carried)
 
     def save(self, name: str, tensor: torch.Tensor) -> None:
         if self.batch.trace is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from functools import cache
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,18 +19,20 @@ from day0.profile.profile import (
     LayerSpec,
     RopeSpec,
     RoutedExperts,
+    SparseLatentAttention,
 )
 from day0.runtime.batch import ForwardBatch
 from day0.runtime.cache.storage import CacheStorage
 from day0.runtime.models.attention import GroupedQueryBlock
 from day0.runtime.models.build import Build
-from day0.runtime.models.context import LayerContext
+from day0.runtime.models.context import Carried, LayerContext
 from day0.runtime.models.delta_attention import KimiDeltaBlock
 from day0.runtime.models.experts import RoutedBlock
 from day0.runtime.models.feed_forward import DenseBlock
 from day0.runtime.models.latent_attention import LatentBlock
 from day0.runtime.models.linear import Embedding
 from day0.runtime.models.residual import Site, Stream, make_output, make_sites, open_stream
+from day0.runtime.models.sparse_attention import SparseLatentBlock
 from day0.runtime.ops.registry import Operators
 from day0.runtime.ops.rope import rope_frequencies, rope_table
 from day0.runtime.quant.workspace import ExpertWorkspace
@@ -36,6 +40,7 @@ from day0.runtime.quant.workspace import ExpertWorkspace
 MIXERS: Mapping[type, Callable[..., nn.Module]] = {
     GroupedQueryAttention: GroupedQueryBlock,
     LatentAttention: LatentBlock,
+    SparseLatentAttention: SparseLatentBlock,
     KimiDeltaAttention: KimiDeltaBlock,
 }
 """The block that runs each mixer spec, built with (spec, build)."""
@@ -113,9 +118,9 @@ class Decoder(nn.Module):
         if batch.trace is not None:
             batch.trace.save("embed", x)
         rotations = self._rotations(batch.positions)
-        stream = open_stream(self.profile.residual, x)
+        stream, carried = open_stream(self.profile.residual, x), Carried()
         for index, layer in enumerate(self.layers):
-            layer(stream, LayerContext(index, batch, cache, rotations))
+            layer(stream, LayerContext(index, batch, cache, rotations, carried))
         return self._head(stream, batch)
 
     def _head(self, stream: Stream, batch: ForwardBatch) -> torch.Tensor:
@@ -147,5 +152,13 @@ class Decoder(nn.Module):
 
 def _rope_specs(profile: ArchitectureProfile) -> tuple[RopeSpec, ...]:
     """The distinct rotary specs of a model, in order of first use."""
-    ropes = (getattr(layer.mixer, "rope", None) for layer in profile.layers)
-    return tuple(dict.fromkeys(rope for rope in ropes if rope is not None))
+    return tuple(dict.fromkeys(rope for layer in profile.layers for rope in _ropes_in(layer.mixer)))
+
+
+def _ropes_in(spec: Any) -> Iterator[RopeSpec]:
+    """The rotary specs of a mixer and of its parts."""
+    if isinstance(spec, RopeSpec):
+        yield spec
+    elif is_dataclass(spec):
+        for field in fields(spec):
+            yield from _ropes_in(getattr(spec, field.name))

@@ -31,10 +31,11 @@ class Router(nn.Module):
 
     def choose(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         spec = self.spec
-        if spec.scoring == "softmax":
+        if spec.scoring == "softmax" and not spec.best_of_group:
             choose = self.ops["moe_router_topk_softmax"]
             return choose(logits, spec.top_k, spec.renormalize, spec.scaling_factor, self.correction_bias)
-        return self.ops["moe_router_topk_sigmoid_bias"](
+        grouped = "moe_router_group_best_softmax" if spec.best_of_group else "moe_router_topk_sigmoid_bias"
+        return self.ops[grouped](
             logits,
             spec.top_k,
             spec.renormalize,

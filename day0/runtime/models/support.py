@@ -10,6 +10,7 @@ from day0.profile.feed_forward import ActivationSpec, DenseFeedForward, RoutedEx
 from day0.profile.grouped_query import GroupedQueryAttention, OutputGate
 from day0.profile.latent_attention import LatentAttention
 from day0.profile.mixers import KimiDeltaAttention
+from day0.profile.mixers_sparse import IndexerSpec, SparseLatentAttention
 from day0.profile.positions import RopeSpec
 from day0.profile.profile import ArchitectureProfile, LayerSpec
 from day0.profile.residuals import AttentionResidual, PlainResidual
@@ -23,9 +24,12 @@ READ: Mapping[type, tuple[str, ...]] = {
     ),
     LatentAttention: (
         *("num_heads", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
-        *("rope", "scale", "latent_norm_eps", "output_gate"),
+        *("rope", "scale", "latent_norm_eps", "output_gate", "bias", "window", "sinks"),
+        *("rope_key_norm", "scaled_latents", "raw_query_latent"),
     ),
-    OutputGate: (),
+    SparseLatentAttention: ("attention", "top_k", "indexer"),
+    IndexerSpec: ("num_heads", "head_dim", "top_k", "rope", "norm_eps", "rope_last", "pool", "pool_tail"),
+    OutputGate: ("per", "in_query"),
     KimiDeltaAttention: ("num_heads", "head_dim", "conv_kernel", "gate_lower_bound", "full_rank_gate", "norm_eps"),
     RopeSpec: ("theta", "dim", "layout", "scaling", "parameters"),
     DenseFeedForward: ("width", "activation", "bias"),
@@ -33,7 +37,7 @@ READ: Mapping[type, tuple[str, ...]] = {
     RoutedExperts: ("router", "width", "activation", "shared_width", "latent_dim", "latent_norm"),
     RouterSpec: (
         *("num_experts", "top_k", "scoring", "renormalize", "scaling_factor", "correction_bias"),
-        *("num_groups", "topk_groups"),
+        *("num_groups", "topk_groups", "best_of_group"),
     ),
     PlainResidual: (),
     AttentionResidual: ("block_size",),

@@ -36,3 +36,13 @@ def situ_and_mul(gate: torch.Tensor, up: torch.Tensor, beta: float, linear_beta:
 def sigmoid_gate(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     """x * sigmoid(gate)."""
     return x * torch.sigmoid(gate)
+
+
+def head_sigmoid_gate(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    """Every head's output times sigmoid of one number: x [tokens, heads, head_dim], gate [tokens, heads]."""
+    return x * torch.sigmoid(gate)[..., None]
+
+
+def constant_scale(x: torch.Tensor, factor: float) -> torch.Tensor:
+    """x * factor."""
+    return x * factor

@@ -1,4 +1,4 @@
-"""Causal softmax attention over a paged cache: keys and values, or one latent that serves as both.
+"""Causal softmax attention over a paged cache of keys and values.
 
 All functions work on one group of sequences with as many new tokens each. `slots` [sequences, longest] names the
 cache rows of each sequence in order, `context` [sequences] how many of them came before the new tokens.
@@ -58,26 +58,6 @@ def paged_gqa_attention_sdpa(
         enable_gqa=True,
     )
     return output.transpose(1, 2)
-
-
-def paged_mla_attention(
-    q_latent: torch.Tensor,
-    q_rope: torch.Tensor,
-    latent_cache: torch.Tensor,
-    slots: torch.Tensor,
-    context: torch.Tensor,
-    scale: float,
-) -> torch.Tensor:
-    """Latent attention in absorbed form (DeepSeek-V2): every head reads the one latent and the shared key slice.
-
-    q_latent [sequences, length, heads, latent]; q_rope [sequences, length, heads, rope]; latent_cache
-    [slots, latent + rope] with the normed latent first. Gives [sequences, length, heads, latent] in q_latent's dtype.
-    """
-    latent = q_latent.shape[-1]
-    keys = latent_cache[slots][:, :, None, :]  # one key/value head
-    visible = visible_keys(context, q_latent.shape[1], slots.shape[1], None)
-    weights = attention_weights(torch.cat((q_latent, q_rope), dim=-1), keys, visible, scale)
-    return _apply(weights, keys[..., :latent]).to(q_latent.dtype)
 
 
 def attention_weights(q: torch.Tensor, k: torch.Tensor, visible: torch.Tensor, scale: float) -> torch.Tensor:

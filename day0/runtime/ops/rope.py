@@ -89,3 +89,11 @@ def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: str) -> 
         rotated = torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(-2)
     rotated = rotated.to(x.dtype)
     return torch.cat((rotated, kept), dim=-1) if kept.shape[-1] else rotated
+
+
+def rope_tail(
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: str, inverse: bool = False
+) -> torch.Tensor:
+    """The same over the last 2 * cos.shape[-1] channels, the others pass; `inverse` turns back (DeepSeek-V4)."""
+    kept, turned = x.split((x.shape[-1] - 2 * cos.shape[-1], 2 * cos.shape[-1]), dim=-1)
+    return torch.cat((kept, rope(turned, cos, -sin if inverse else sin, layout)), dim=-1)

@@ -36,9 +36,31 @@ def moe_router_topk_sigmoid_bias(
     return _weigh(scores, ids, renormalize, scaling_factor), ids
 
 
-def _best_groups(biased: torch.Tensor, num_groups: int, topk_groups: int) -> torch.Tensor:
+def moe_router_group_best_softmax(
+    logits: torch.Tensor,
+    top_k: int,
+    renormalize: bool,
+    scaling_factor: float,
+    bias: torch.Tensor | None = None,
+    num_groups: int = 1,
+    topk_groups: int = 1,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Softmax scores; only experts of the groups whose best one is best are eligible (DeepSeek-V2, arXiv 2405.04434).
+
+    logits [tokens, experts], bias [experts] -> weights, ids [tokens, top_k].
+    """
+    scores = torch.softmax(logits.float(), dim=-1)
+    biased = scores if bias is None else scores + bias.float()
+    if num_groups > topk_groups:
+        biased = _best_groups(biased, num_groups, topk_groups, count=1)
+    ids = _top_k(biased, top_k)
+    return _weigh(scores, ids, renormalize, scaling_factor), ids
+
+
+def _best_groups(biased: torch.Tensor, num_groups: int, topk_groups: int, count: int = 2) -> torch.Tensor:
+    """The scores with those outside the best groups at -inf; a group is worth its best `count` scores together."""
     grouped = biased.unflatten(-1, (num_groups, -1))
-    worth = grouped.topk(min(2, grouped.shape[-1]), dim=-1).values.sum(-1)
+    worth = grouped.topk(min(count, grouped.shape[-1]), dim=-1).values.sum(-1)
     kept = torch.zeros_like(worth, dtype=torch.bool).scatter(-1, _top_k(worth, topk_groups), True)
     return grouped.masked_fill(~kept[..., None], float("-inf")).flatten(-2)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from day0.runtime.ops import latent_attention
 from day0.runtime.ops import paged_attention as attention
 
 KERNELS = [attention.paged_gqa_attention, attention.paged_gqa_attention_sdpa]
@@ -93,7 +94,7 @@ def test_latent(agrees, rng, contexts, length, heads):
         q = np.concatenate((q_latent[n], q_rope[n]), axis=-1)
         wanted.append(attend(q, keys, keys[..., :12], contexts[n], 0.25, None))
     tensors = [torch.tensor(t).float() for t in (q_latent, q_rope, cache.cache)]
-    found = attention.paged_mla_attention(*tensors, cache.table, cache.context, 0.25)
+    found = latent_attention.paged_mla_attention(*tensors, cache.table, cache.context, 0.25)
     agrees("paged_mla_attention", found, np.stack(wanted))
 
 
