@@ -201,6 +201,7 @@ FAULTS: Mapping[str, Fault] = {
     "loading.values": Fault("two layers are swapped", inside.swapped_layers),
     "loading.packed": Fault("nibbles in the wrong order", inside.swapped_nibbles),
     "loading.sizes": Fault("a weight is held twice", inside.weight_held_twice),
+    "startup.device": Fault("a softmax that lets hidden keys in", inside.leaking_softmax),
     "startup.first_forward": Fault("the last norm is zero", inside.dead_norm),
     "startup.cache": Fault("a page is never free", inside.lost_page),
     "startup.tokenizer": Fault("the embedding is too small", small_embedding),

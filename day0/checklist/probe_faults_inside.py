@@ -14,7 +14,7 @@ from day0.checklist import probe_multimodal
 from day0.checklist.probe_loading import parameters_of
 from day0.checklist.probe_paths import engine_of
 from day0.checklist.target import CheckContext
-from day0.runtime.cache.pages import PageAllocator
+from day0.runtime.cache.lease import Lease
 from day0.runtime.cache.storage import CacheStorage
 from day0.runtime.engine.engine import Engine
 from day0.runtime.engine.scheduler import Scheduler
@@ -49,6 +49,14 @@ def _kept(*parameters: Tensor) -> Iterator[None]:
     finally:
         for parameter, values in zip(parameters, before, strict=True):
             parameter.data.copy_(values)
+
+
+@contextmanager
+def leaking_softmax(context: CheckContext) -> Iterator[CheckContext]:
+    """A device whose softmax takes minus infinity for a very small number."""
+    sound = torch.softmax
+    with patched(torch, "softmax", lambda scores, **options: sound(scores.clamp_min(-20.0), **options)):
+        yield context
 
 
 @contextmanager
@@ -104,8 +112,7 @@ def dead_norm(context: CheckContext) -> Iterator[CheckContext]:
 @contextmanager
 def lost_page(context: CheckContext) -> Iterator[CheckContext]:
     pages = engine_of(context).cache.pages
-    taken: list[int] = []
-    pages.grow(taken, 1)
+    taken, _lost = pages.take(1)
     try:
         yield context
     finally:
@@ -115,13 +122,13 @@ def lost_page(context: CheckContext) -> Iterator[CheckContext]:
 @contextmanager
 def shifted_writes(context: CheckContext) -> Iterator[CheckContext]:
     """What comes after the first chunk of a sequence is written one place too far."""
-    sound = PageAllocator.slots
+    sound = Lease.slots
 
-    def slots(self: PageAllocator, pages: Sequence[int], start: int, end: int) -> np.ndarray:
-        places = sound(self, pages, start, end)
-        return np.minimum(places + 1, self.num_pages * self.page_size - 1) if start > 0 else places
+    def slots(self: Lease, start: int, end: int) -> np.ndarray:
+        places = sound(self, start, end)
+        return np.minimum(places + 1, sound(self, 0, self.capacity).max()) if start > 0 else places
 
-    with patched(PageAllocator, "slots", slots), _forgotten_states():
+    with patched(Lease, "slots", slots), _forgotten_states():
         yield context
 
 
@@ -179,32 +186,32 @@ def mixed_sequences(context: CheckContext) -> Iterator[CheckContext]:
 def nothing_given_back(context: CheckContext) -> Iterator[CheckContext]:
     """Whoever ends keeps its pages; they are given back when the block ends."""
     cache = engine_of(context).cache
-    held: list[tuple[list[int], int]] = []
+    held: list[list[int]] = []
 
-    def close(pages: list[int], slot: int) -> None:
+    def close(lease: Lease, keep: bool = True) -> None:
         # The slot is returned: with all of them gone nothing would ever start again.
-        held.append((list(pages), slot))
-        pages.clear()
+        pages, slot = lease.end()
+        held.append(pages)
         cache.slots.release(slot)
 
     try:
         with patched(cache, "close", close):
             yield context
     finally:
-        for pages, _ in held:
+        for pages in held:
             cache.pages.release(pages)
 
 
 @contextmanager
 def stale_reads(context: CheckContext) -> Iterator[CheckContext]:
     """Decoding writes one place too early and reads where it should have written; states are not reset."""
-    sound = PageAllocator.slots
+    sound = Lease.slots
 
-    def slots(self: PageAllocator, pages: Sequence[int], start: int, end: int) -> np.ndarray:
+    def slots(self: Lease, start: int, end: int) -> np.ndarray:
         # Only writes start inside a sequence; reads take it from its beginning.
-        return sound(self, pages, start - 1, end - 1) if start > 0 else sound(self, pages, start, end)
+        return sound(self, start - 1, end - 1) if start > 0 else sound(self, start, end)
 
-    with patched(CacheStorage, "reset_state", lambda self, slot: None), patched(PageAllocator, "slots", slots):
+    with patched(CacheStorage, "reset_state", lambda self, slot: None), patched(Lease, "slots", slots):
         yield context
 
 

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import safe_open
 
 from day0.checklist.checklist import Measured, NotChecked, Outcome, Where
+from day0.checklist import probe_upstream
 from day0.checklist.probe_paths import engine_of
+from day0.checklist.probe_stored import same_values, spread, stored_tensor
 from day0.checklist.target import CheckContext
 from day0.errors import CannotSay, Day0Error
 from day0.profile.tensors import TensorSpec, compare_tensors, expected_tensors
 from day0.runtime.engine.engine import Engine
 from day0.runtime.weights import POISON_BYTE, all_parameters
 from day0.source.model_files import ModelFiles
-
-_Item = TypeVar("_Item")
 
 NO_HEADERS = NotChecked("skip", "the source has no weights to look at (a bare config or a recipe)")
 
@@ -37,6 +35,8 @@ def headers(context: CheckContext) -> Outcome:
     """Names, shapes and dtypes of the stored tensors against those the architecture calls for."""
     if context.files.tensors is None:
         return NO_HEADERS
+    if context.profile.family is None and probe_upstream.runs_upstream(context):
+        return probe_upstream.headers(context)
     comparison = compare_tensors(context.profile, context.files)
     wrong = [finding for finding in comparison.findings if finding.severity == "error"]
     remarks = [finding for finding in comparison.findings if finding.severity != "error"]
@@ -96,7 +96,7 @@ def _not_loaded(context: CheckContext, fault: Day0Error) -> Measured:
     bad = None
     for spec in expected_tensors(context.profile) if context.files.tensors else ():
         present = (name for name in spec.names() if name in (context.files.tensors or {}))
-        bad = next((name for name in present if _broken(_stored(context.files, name))), None)
+        bad = next((name for name in present if _broken(stored_tensor(context.files, name))), None)
         if bad is not None:
             break
     values = {"loaded": False, "not_finite": None if bad is None else 1, "unwritten": None, "constant": None}
@@ -134,17 +134,19 @@ def values(context: CheckContext, *, tensors: int = 64, experts: int = 3) -> Out
     files = context.files
     if files.tensors is None or files.folder is None:
         return NO_HEADERS
+    if probe_upstream.runs_upstream(context):
+        return probe_upstream.values(context, tensors)
     parameters = parameters_of(engine_of(context))
     wrong: list[TensorSpec] = []
     inspected = 0
     specs = [spec for spec in expected_tensors(context.profile) if spec.path in parameters]
-    for spec in _spread(specs, tensors):
+    for spec in spread(specs, tensors):
         names = list(spec.names())
-        for expert in _spread(range(len(names)), experts):
+        for expert in spread(range(len(names)), experts):
             held = parameters[spec.path][expert] if spec.experts else parameters[spec.path]
-            stored = _stored(files, names[expert])
+            stored = stored_tensor(files, names[expert])
             inspected += 1
-            if not _same(held, stored):
+            if not same_values(held, stored):
                 wrong.append(spec)
                 break
     first = wrong[0] if wrong else None
@@ -157,27 +159,6 @@ def values(context: CheckContext, *, tensors: int = 64, experts: int = 3) -> Out
     )
 
 
-def _spread(items: Sequence[_Item], count: int) -> Iterator[_Item]:
-    """At most `count` of the items, first and last among them, evenly spread."""
-    if len(items) <= count:
-        yield from items
-        return
-    for step in range(count):
-        yield items[round(step * (len(items) - 1) / max(1, count - 1))]
-
-
-def _stored(files: ModelFiles, name: str) -> torch.Tensor:
-    assert files.folder is not None and files.tensors is not None
-    with safe_open(files.folder / files.tensors[name].shard, framework="pt") as shard:
-        return shard.get_tensor(name)
-
-
-def _same(held: torch.Tensor, stored: torch.Tensor) -> bool:
-    """Equal after the one rounding to the held dtype; a stored first axis may be longer (zero tail)."""
-    live = stored[: held.shape[0]] if stored.dim() else stored
-    return live.shape == held.shape and bool(torch.equal(live.to(held.dtype), held.cpu()))
-
-
 def packed(context: CheckContext, *, experts: int = 3) -> Outcome:
     """Packed experts as the runtime unpacks them, against a second decoder that reads the files by itself."""
     files = context.files
@@ -185,17 +166,19 @@ def packed(context: CheckContext, *, experts: int = 3) -> Outcome:
         return NotChecked("na", "no weights are packed")
     if files.tensors is None or files.folder is None:
         return NO_HEADERS
+    if probe_upstream.runs_upstream(context):
+        return NotChecked("skip", "transformers unpacks the weights, and day0 cannot ask it for one expert")
     specs = {spec.path: spec for spec in expected_tensors(context.profile)}
     blocks = [path.removesuffix(".gate.packed") for path in specs if path.endswith(".gate.packed")]
     wrong: list[tuple[str, int]] = []
     inspected = 0
-    for block in _spread(blocks, 4):
+    for block in spread(blocks, 4):
         module = engine_of(context).model.get_submodule(block)
-        chosen = list(_spread(range(specs[f"{block}.gate.packed"].experts), experts))
+        chosen = list(spread(range(specs[f"{block}.gate.packed"].experts), experts))
         for expert, *matrices in module.matrices(chosen):  # type: ignore[operator]  # the experts block of a layer
             for part, matrix in zip(("gate", "up", "down"), matrices, strict=True):
                 names = [list(specs[f"{block}.{part}.{leaf}"].names())[expert] for leaf in ("packed", "scale")]
-                expected = decode_mxfp4(*(_stored(files, name).numpy() for name in names))
+                expected = decode_mxfp4(*(stored_tensor(files, name).numpy() for name in names))
                 inspected += 1
                 if not np.array_equal(matrix.float().cpu().numpy(), expected):
                     wrong.append((f"{block}.{part}", expert))
@@ -224,6 +207,8 @@ def decode_mxfp4(packed: NDArray[np.uint8], scale: NDArray[np.uint8]) -> NDArray
 
 def sizes(context: CheckContext) -> Outcome:
     """Bytes held for weights against the profile's own formula, and bytes stored against the expected tensors."""
+    if probe_upstream.runs_upstream(context):
+        return probe_upstream.sizes(context)
     engine = engine_of(context)
     own = parameters_of(engine)
     held = sum(parameter.nbytes for parameter in own.values())

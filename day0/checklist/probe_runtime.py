@@ -98,6 +98,8 @@ class RuntimeTarget:
             if self.on_phase is not None:
                 self.on_phase(phase, seconds)
 
+        # Checks break weights and look at reused memory on purpose: nothing may come from before.
+        settings = replace(settings, prefix_caching=False)
         return load_engine(self.files, self.profile, settings, note, verified_on=load_whitelist().verified_on)
 
     def lacks(self, need: str) -> str | None:

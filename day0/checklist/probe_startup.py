@@ -14,6 +14,8 @@ from day0.checklist.prompts import prompt_ids
 from day0.checklist.target import CheckContext
 from day0.errors import Day0Error
 from day0.profile.cache_sizes import cache_sizes
+from day0.runtime.device.contract import breaches
+from day0.runtime.device.order import CLAUSES
 from day0.runtime.tokenizer import Tokenizer
 
 SAMPLES = (
@@ -24,6 +26,19 @@ SAMPLES = (
     "👩‍🚀🏳️‍🌈 e\u0301 \u200d ﬁ ½",
 )
 NO_TOKENIZER = NotChecked("skip", "the model comes without a tokenizer")
+
+
+def device(context: CheckContext) -> Outcome:
+    """What the runtime takes for granted of a device (`docs/device-contract.md`), tried on this one."""
+    target = context.target
+    assert isinstance(target, RuntimeTarget)
+    found = breaches(target.device, CLAUSES)
+    return Measured(
+        inspected=len(CLAUSES),
+        values={"device": str(target.device), "broken": len(found), "clauses": [breach.clause for breach in found]},
+        message=f"{found[0].clause}: {found[0].found}" if found else "",
+        hint=f"{found[0].why}; docs/device-contract.md" if found else "",
+    )
 
 
 def first_forward(context: CheckContext, *, length: int = 16) -> Outcome:

@@ -24,6 +24,7 @@ PROBES: Mapping[str, Probe] = {
     "loading.values": Probe(probe_loading.values, _INSIDE),
     "loading.packed": Probe(probe_loading.packed, _INSIDE),
     "loading.sizes": Probe(probe_loading.sizes, _INSIDE),
+    "startup.device": Probe(probe_startup.device, needs=("process",)),
     "startup.first_forward": Probe(probe_startup.first_forward, _INSIDE),
     "startup.cache": Probe(probe_startup.cache, _INSIDE),
     "startup.tokenizer": Probe(probe_startup.tokenizer),
