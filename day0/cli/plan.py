@@ -16,6 +16,7 @@ from day0.plan import questions
 from day0.plan.accounting import Accounting, accounting_for
 from day0.plan.cluster import Cluster, parse_cluster
 from day0.plan.layout import LayoutRequest
+from day0.plan.packing_unsaid import unsaid_packing
 from day0.plan.plan import Plan, Planner
 from day0.plan.plan_file import PlanFile, read_plan, write_plan
 from day0.plan.recipe import launch_facts
@@ -51,6 +52,7 @@ def command(
     max_num_batched_tokens: options.MaxBatchedTokens = None,
     load: options.Load = None,
     speculate: options.Speculate = None,
+    redundant_experts: options.RedundantExperts = None,
     rank_by: options.RankBy = options.Goal.THROUGHPUT,
     most_context: options.MostContext = False,
     fewest_gpus: options.FewestGpus = False,
@@ -79,9 +81,10 @@ def command(
         "max_num_seqs": max_num_seqs,
         "max_batched_tokens": max_num_batched_tokens,
         "speculate": speculate,
+        "redundant_experts": redundant_experts,
     }
     workload = _workload(saved, profile, asked)
-    planner = Planner(profile, machines, accounting, workload, files.weight_bytes)
+    planner = Planner(profile, machines, accounting, workload, files.weight_bytes, unsaid_packing(files, profile))
     if most_context and fewest_gpus:
         raise InputError("--most-context and --fewest-gpus are two questions", hint="ask one at a time")
     layout = LayoutRequest(tp, pp, ep, dp, cp, attention_tp)

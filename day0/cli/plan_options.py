@@ -88,3 +88,7 @@ Speculate = Annotated[
     bool | None,
     typer.Option("--speculate/--no-speculate", help="Load the model's own predictors of further tokens. [default: no]"),
 ]
+RedundantExperts = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help="Experts of each layer kept twice, to even out the load. [default: 0]"),
+]

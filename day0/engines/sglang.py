@@ -38,6 +38,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--dp-size", lambda r, _: r.plan.layout.dp if _replicas(r) or (_dp_attention(r) and _is_older(r)) else None),
     Flag("--enable-dp-attention", lambda r, _: _dp_attention(r) and _is_older(r)),
     Flag("--ep-size", lambda r, _: r.plan.layout.ep if r.plan.layout.ep > 1 else None),
+    Flag("--enable-eplb", lambda r, _: r.workload.redundant_experts > 0),
+    Flag("--ep-num-redundant-experts", lambda r, _: r.workload.redundant_experts or None),
     Flag("--dcp-size", lambda r, _: r.plan.layout.cp if r.plan.layout.cp > 1 else None),
     Flag("--context-length", lambda r, _: r.workload.context),
     Flag("--max-running-requests", lambda r, _: _running(r)),
@@ -74,7 +76,9 @@ def launch(request: LaunchRequest) -> Launch:
         return Launch((), env, image=image, port=request.port, notes=(reason,))
     command = ("python3", "-m", "sglang.launch_server", "--model-path", request.model)
     argv, worker = command_lines(FLAGS, request, command)
-    stale = flag_table("sglang").complaints((word for line in argv for word in line), request.engine_version)
+    table = flag_table("sglang")
+    stale = table.complaints([word for line in argv for word in line], request.engine_version)
     if stale:
         return Launch((), env, image=image, port=request.port, notes=stale)
-    return Launch(argv, env, worker, image, request.port, request.facts.notes)
+    checked = table.record(request.engine_version)
+    return Launch(argv, env, worker, image, request.port, request.facts.notes, checked)

@@ -25,6 +25,11 @@ def _settings(request: LaunchRequest, name: str) -> int | float | None:
     return getattr(request.plan.settings, name) if request.plan.settings else None
 
 
+def _second_copies(request: LaunchRequest) -> str | None:
+    redundant = request.workload.redundant_experts
+    return f'{{"num_redundant_experts": {redundant}}}' if redundant else None
+
+
 FLAGS: tuple[Flag, ...] = (
     Flag("--revision", lambda r, _: r.revision),
     Flag("--tensor-parallel-size", lambda r, _: r.plan.layout.tp),
@@ -38,6 +43,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--data-parallel-address", lambda r, _: HEAD if _spans_by_replicas(r) else None),
     Flag("--data-parallel-rpc-port", lambda r, _: RPC_PORT if _spans_by_replicas(r) else None),
     Flag("--enable-expert-parallel", lambda r, _: r.plan.layout.ep > 1),
+    Flag("--enable-eplb", lambda r, _: r.workload.redundant_experts > 0),
+    Flag("--eplb-config", lambda r, _: _second_copies(r)),
     Flag("--decode-context-parallel-size", lambda r, _: r.plan.layout.cp if r.plan.layout.cp > 1 else None),
     Flag("--max-model-len", lambda r, _: r.workload.context),
     Flag("--max-num-seqs", lambda r, _: _settings(r, "max_num_seqs")),
@@ -68,10 +75,12 @@ def launch(request: LaunchRequest) -> Launch:
         )
         return Launch((), env, image=image, port=request.port, notes=(reason,))
     argv, worker = command_lines(FLAGS, request, ("vllm", "serve", request.model))
-    stale = flag_table("vllm").complaints((word for line in argv for word in line), request.engine_version)
+    table = flag_table("vllm")
+    stale = table.complaints([word for line in argv for word in line], request.engine_version)
     if stale:
         return Launch((), env, image=image, port=request.port, notes=stale)
-    return Launch(argv, env, worker, image, request.port, request.facts.notes)
+    checked = table.record(request.engine_version)
+    return Launch(argv, env, worker, image, request.port, request.facts.notes, checked)
 
 
 def _node(request: LaunchRequest) -> int:

@@ -84,12 +84,11 @@ def step_time(need: RankNeed, cluster: Cluster, sequences: int, tokens: int, con
     moved = need.weights.rest + need.weights.experts * touched + sequences * cached
     experts = [layer.feed_forward for layer in need.layers if isinstance(layer.feed_forward, RoutedExperts)]
     packed = need.profile.quantization.of("routed_experts") if need.profile.quantization is not None else None
-    values = need.weights.experts / (packed.value_bits / 8 if packed else element_size(need.profile))
-    share = experts[0].router.top_k / experts[0].router.num_experts if experts else 0.0
-    dense = 2 * batch * need.weights.rest / element_size(need.profile)
+    share = experts[0].router.top_k / dealt(experts[0], need) if experts else 0.0
+    dense = 2 * batch * need.weights.rest_values
     mixers = Counter(layer.mixer for layer in need.layers)
     attention = batch * sum(n * mixer_flops(mixer, context, need.layout.attention_tp) for mixer, n in mixers.items())
-    routed = 2 * batch * sharing(need) * share * values
+    routed = 2 * batch * sharing(need) * share * need.weights.expert_values
     fastest = max(gpu.flops.values()) if packed else gpu.flops["bf16"]
     compute = (dense + attention) / gpu.flops["bf16"] + routed / fastest
     return StepTime(moved / gpu.bandwidth, compute, _communication(need, cluster, batch))
@@ -101,10 +100,15 @@ def sharing(need: RankNeed) -> int:
     return max(1, layout.ep * layout.expert_tp // layout.attention_tp)
 
 
+def dealt(spec: RoutedExperts, need: RankNeed) -> int:
+    """Experts that a layer's tokens are shared out between, second copies among them."""
+    return spec.router.num_experts + need.workload.redundant_experts
+
+
 def _experts_touched(need: RankNeed, batch: int) -> float:
     """Share of a rank's experts that at least one of the tokens chose, if each expert is as likely as another."""
     shares = [
-        1 - (1 - layer.feed_forward.router.top_k / layer.feed_forward.router.num_experts) ** (batch * sharing(need))
+        1 - (1 - layer.feed_forward.router.top_k / dealt(layer.feed_forward, need)) ** (batch * sharing(need))
         for layer in need.layers
         if isinstance(layer.feed_forward, RoutedExperts)
     ]

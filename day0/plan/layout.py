@@ -82,22 +82,25 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class ModelParts:
-    """A profile and its different mixers and feed-forwards, in order of first use: what rules look at."""
+    """A profile and its different mixers and feed-forwards, in order of first use, and the experts of each layer that
+    are kept twice: what rules look at."""
 
     profile: ArchitectureProfile
     mixers: tuple[Mixer, ...]
     feed_forwards: tuple[FeedForward, ...]
+    redundant_experts: int = 0
 
     @property
     def routed(self) -> tuple[RoutedExperts, ...]:
         return tuple(spec for spec in self.feed_forwards if isinstance(spec, RoutedExperts))
 
 
-def model_parts(profile: ArchitectureProfile) -> ModelParts:
+def model_parts(profile: ArchitectureProfile, redundant_experts: int = 0) -> ModelParts:
     return ModelParts(
         profile,
         tuple(dict.fromkeys(layer.mixer for layer in profile.layers)),
         tuple(dict.fromkeys(layer.feed_forward for layer in profile.layers)),
+        redundant_experts,
     )
 
 
@@ -198,13 +201,37 @@ def _experts(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Vi
             f"ep of {_degrees(max(layout.stage_ranks, 1), layout.stage_ranks)}",
         )
     for spec in parts.routed:
-        if spec.router.num_experts % layout.ep:
+        dealt = spec.router.num_experts + parts.redundant_experts
+        if dealt % layout.ep:
+            twice = f" and {parts.redundant_experts} second copies" if parts.redundant_experts else ""
             yield Violation(
                 "experts",
-                f"{spec.router.num_experts} experts do not divide by ep {layout.ep}",
-                f"ep of {_degrees(max(layout.ep, 8), spec.router.num_experts)}",
+                f"{spec.router.num_experts} experts{twice} do not divide by ep {layout.ep}",
+                f"ep of {_degrees(max(layout.ep, 8), dealt)}, or --redundant-experts "
+                f"{-spec.router.num_experts % layout.ep}",
             )
         yield from _expert_slices(parts.profile, spec, layout)
+
+
+def _redundancy(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
+    del cluster
+    wanted = parts.redundant_experts
+    if not wanted:
+        return
+    if not parts.routed:
+        yield Violation("redundancy", f"{wanted} redundant experts, but the model has no routed ones", "leave them out")
+    elif layout.ep == 1:
+        yield Violation(
+            "redundancy",
+            f"{wanted} redundant experts even out the load between lots of experts, and ep 1 is a single lot",
+            f"--ep {layout.stage_ranks}, or leave --redundant-experts out",
+        )
+    elif (fewest := min(spec.router.num_experts for spec in parts.routed)) * (layout.ep - 1) < wanted:
+        yield Violation(
+            "redundancy",
+            f"{wanted} redundant experts are more than one copy of each of {fewest} on every other of {layout.ep} lots",
+            f"at most {fewest * (layout.ep - 1)}",
+        )
 
 
 def _expert_slices(profile: ArchitectureProfile, spec: RoutedExperts, layout: Layout) -> Iterator[Violation]:
@@ -255,7 +282,7 @@ def _context(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Vi
             )
 
 
-RULES: tuple[Rule, ...] = (_product, _heads, _widths, _experts, _pipeline, _context)
+RULES: tuple[Rule, ...] = (_product, _heads, _widths, _experts, _redundancy, _pipeline, _context)
 
 
 def cache_copies(mixer: Mixer, attention_tp: int) -> int:

@@ -61,6 +61,9 @@ class Day0Accounting:
             found.append(Violation("engine", "day0's runtime does not spread a sequence over ranks (cp)", "--cp 1"))
         if workload.kv_dtype.startswith("fp8"):
             found.append(Violation("engine", "day0's runtime keeps no fp8 cache", "--kv-dtype bf16"))
+        if workload.redundant_experts:
+            remedy = "leave --redundant-experts out"
+            found.append(Violation("engine", "day0's runtime keeps every expert once", remedy))
         return tuple(found)
 
     def notes(self, parts: ModelParts, layout: Layout) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from day0.plan.estimate import Estimate, estimate
 from day0.plan.layout import Layout, ModelParts, Violation, check_layout, layout_notes, model_parts
 from day0.plan.memory import Budget, RankCache, RankNeed, Settings, element_size, rank_cache
 from day0.plan.stages import balance
-from day0.plan.weights import RankWeights, WeightTable, place_weights, weight_table
+from day0.plan.weights import Cuts, RankWeights, WeightTable, place_weights, weight_table
 from day0.plan.workload import Workload
 from day0.profile.profile import ArchitectureProfile, AttentionResidual, CrossAttention
 
@@ -88,15 +88,19 @@ class Planner:
         accounting: Accounting,
         workload: Workload,
         stored_bytes: int | None = None,
+        unsaid: str | None = None,
     ) -> None:
-        """`stored_bytes` are those of the tensor headers, the one bound there is for a model that is not understood."""
+        """`stored_bytes` are those of the tensor headers, the one bound there is for a model that is not understood;
+        `unsaid` names a size that nothing at hand tells."""
         self.profile = profile
         self.cluster = cluster
         self.accounting = accounting
         self.workload = workload
-        self._parts = model_parts(profile)
+        self._parts = model_parts(profile, workload.redundant_experts)
         strange = _without_formula(self._parts)
         self.unsized = _not_understood(profile) + strange + _encoder_rows(self._parts)
+        if unsaid is not None:
+            self.unsized += (unsaid,)
         self._stored_bytes = stored_bytes
         known = profile.family is not None and bool(profile.layers) and not strange
         self.table = weight_table(profile) if known else None
@@ -165,7 +169,7 @@ class Planner:
 
     def needs(self, layout: Layout, table: WeightTable) -> tuple[RankNeed, ...]:
         """One rank of each stage; stages are balanced by weights and the cache of the demand."""
-        profile, cuts = self.profile, self.accounting.cuts(layout)
+        profile, cuts = self.profile, self._cuts(layout)
         whole = rank_cache(profile, profile.layers, layout, self.workload.kv_dtype, self.accounting)
         sequences = self.workload.sequences(layout.dp)
         costs = [
@@ -181,11 +185,14 @@ class Planner:
         stages = balance(costs, ends[0].total, ends[1].total, layout.pp)
         return tuple(self._need(layout, table, layers, whole) for layers in stages)
 
+    def _cuts(self, layout: Layout) -> Cuts:
+        return replace(self.accounting.cuts(layout), redundant=self.workload.redundant_experts)
+
     def _need(self, layout: Layout, table: WeightTable, layers: range, whole: RankCache) -> RankNeed:
         """One stage; `whole` are the caches of all layers."""
         is_first, is_last = layers.start == 0, layers.stop == self.profile.num_layers
         specs = tuple(self.profile.layers[index] for index in layers)
-        cuts = self.accounting.cuts(layout)
+        cuts = self._cuts(layout)
         weights = table.stage(layers, cuts, is_first=is_first, is_last=is_last)
         caches = whole.layers[layers.start : layers.stop]
         if is_last and self.workload.speculate and self.profile.mtp is not None:

@@ -34,7 +34,10 @@ _FIRST_STAGE = ("embed", "vision", "audio")
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """In how many pieces a rank's stage holds each part: heads, dense widths, the two vocabulary tables, experts."""
+    """In how many pieces a rank's stage holds each part: heads, dense widths, the two vocabulary tables, experts.
+
+    `redundant` experts of a layer are dealt a second time, so that crowded ones are shared out.
+    """
 
     attention: int = 1
     dense: int = 1
@@ -43,6 +46,7 @@ class Cuts:
     ep: int = 1
     expert_tp: int = 1
     vision: int = 1
+    redundant: int = 0
 
     def of(self, kind: CutKind) -> int:
         return {
@@ -57,12 +61,16 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True)
 class WeightRow:
-    """Stored bytes of alike tensors of one place: cut between `units` pieces by `kind`, whole where `kind` is None."""
+    """Stored bytes of alike tensors of one place: cut between `units` pieces by `kind`, whole where `kind` is None.
+
+    `values` are the parameters that the bytes hold, however they are packed.
+    """
 
     kind: CutKind | None
     units: int
     experts: int
     nbytes: int
+    values: int = 0
 
     def on_rank(self, cuts: Cuts) -> int:
         """Bytes one rank holds. A cut finer than the units leaves one unit on each rank (key/value heads)."""
@@ -74,8 +82,11 @@ class WeightRow:
             units = -(-units // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
         held = self.nbytes * -(-units // pieces) // self.units
         if self.experts:
-            held = held // self.experts * -(-self.experts // cuts.ep)
+            held = held // self.experts * -(-(self.experts + cuts.redundant) // cuts.ep)
         return held
+
+    def values_on_rank(self, cuts: Cuts) -> int:
+        return self.values * self.on_rank(cuts) // self.nbytes
 
     def copies(self, cuts: Cuts, ranks: int) -> Fraction:
         """How often the bytes exist over `ranks` ranks of a stage; 1 where each piece is on one rank only."""
@@ -85,12 +96,15 @@ class WeightRow:
 @dataclass(frozen=True, slots=True)
 class RankWeights:
     """Bytes on one rank by how a step touches them: the input table (a few rows), routed experts (the chosen ones),
-    the vision tower (images only), and all the rest (always)."""
+    the vision tower (images only), and all the rest (always). `expert_values` and `rest_values` are the parameters
+    that the experts and the rest hold."""
 
     embed: int = 0
     experts: int = 0
     vision: int = 0
     rest: int = 0
+    expert_values: int = 0
+    rest_values: int = 0
 
     @property
     def total(self) -> int:
@@ -102,6 +116,8 @@ class RankWeights:
             self.experts + other.experts,
             self.vision + other.vision,
             self.rest + other.rest,
+            self.expert_values + other.expert_values,
+            self.rest_values + other.rest_values,
         )
 
 
@@ -132,11 +148,14 @@ class WeightTable:
         """What a rank of the stage with `layers` holds, predictors left out."""
         total = sum((place_weights(self.layers[index], cuts) for index in layers), RankWeights())
         if is_first:
-            total += RankWeights(embed=_held(self.first, cuts), vision=_held(self.vision, cuts))
+            total += RankWeights(vision=_held(self.vision, cuts))
+            # one table for both ends is read whole, as the head
+            both = self.tied and is_last
+            total += place_weights(self.first, cuts) if both else RankWeights(embed=_held(self.first, cuts))
         if is_last:
-            total += RankWeights(rest=_held(self.last, cuts))
+            total += place_weights(self.last, cuts)
             if not is_first:
-                total += RankWeights(rest=_held(self.tied, cuts))
+                total += place_weights(self.tied, cuts)
         return total
 
 
@@ -154,7 +173,11 @@ def weight_table(profile: ArchitectureProfile) -> WeightTable:
         else:
             outside["last"].append(spec)
     first = _rows(outside["first"])
-    tied = tuple(WeightRow("head", row.units, 0, row.nbytes) for row in first) if profile.tie_word_embeddings else ()
+    tied = (
+        tuple(WeightRow("head", row.units, 0, row.nbytes, row.values) for row in first)
+        if profile.tie_word_embeddings
+        else ()
+    )
     return WeightTable(
         first=first,
         vision=_rows(outside["vision"], profile.vision.num_heads if profile.vision is not None else 0),
@@ -176,21 +199,30 @@ def _predictor_group(spec: TensorSpec) -> str:
 
 
 def place_weights(place: Place, cuts: Cuts) -> RankWeights:
-    experts = sum(row.on_rank(cuts) for row in place if row.kind == "experts")
-    return RankWeights(experts=experts, rest=_held(place, cuts) - experts)
+    experts = [row for row in place if row.kind == "experts"]
+    rest = [row for row in place if row.kind != "experts"]
+    return RankWeights(
+        experts=_held(experts, cuts),
+        rest=_held(rest, cuts),
+        expert_values=sum(row.values_on_rank(cuts) for row in experts),
+        rest_values=sum(row.values_on_rank(cuts) for row in rest),
+    )
 
 
-def _held(place: Place, cuts: Cuts) -> int:
+def _held(place: Iterable[WeightRow], cuts: Cuts) -> int:
     return sum(row.on_rank(cuts) for row in place)
 
 
 def _rows(specs: Iterable[TensorSpec], tower_heads: int = 0) -> Place:
     totals: Counter[tuple[CutKind | None, int, int]] = Counter()
+    values: Counter[tuple[CutKind | None, int, int]] = Counter()
     for spec in specs:
         kind = CUT_KINDS.get(spec.group) if spec.shard_axis is not None or spec.num_experts else None
         units = spec.shard_units if spec.shard_axis is not None else 1
         if spec.group in ("vision", "audio") and len(spec.shape) == 2:
             # The profile cuts no tower; engines cut its projections like others, by heads and widths.
             kind, units = "vision", tower_heads or max(spec.shape)
-        totals[(kind, units if kind else 1, spec.num_experts)] += spec.nbytes
-    return tuple(WeightRow(kind, units, experts, nbytes) for (kind, units, experts), nbytes in totals.items())
+        key = (kind, units if kind else 1, spec.num_experts)
+        totals[key] += spec.nbytes
+        values[key] += spec.total_parameters
+    return tuple(WeightRow(*key, nbytes, values[key]) for key, nbytes in totals.items())

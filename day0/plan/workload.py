@@ -24,7 +24,8 @@ class Workload:
     once over all replicas. `prompt` and `decode` are the request that times are estimated for. `kv_dtype` "auto"
     keeps the model's own dtype. `mem_fraction`, `max_num_seqs` (requests a replica may run at once) and
     `max_batched_tokens` (tokens of one step) None leave these settings to the engine. `speculate` loads the
-    model's own predictors of further tokens, which have weights and a cache like other layers.
+    model's own predictors of further tokens, which have weights and a cache like other layers. `redundant_experts` of
+    each layer are kept twice, for engines to even out the load (EPLB).
     """
 
     context: int
@@ -36,12 +37,15 @@ class Workload:
     max_num_seqs: int | None = None
     max_batched_tokens: int | None = None
     speculate: bool = False
+    redundant_experts: int = 0
 
     def __post_init__(self) -> None:
         for name in ("context", "concurrency", "prompt", "decode", "max_num_seqs", "max_batched_tokens"):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= _MOST:
                 raise InputError(f"--{name.replace('_', '-')} must be from 1 to {_MOST:,}, got {value}")
+        if not 0 <= self.redundant_experts <= _MOST:
+            raise InputError(f"--redundant-experts must be from 0 to {_MOST:,}, got {self.redundant_experts}")
         if self.mem_fraction is not None and not 0.0 < self.mem_fraction <= 1.0:
             raise InputError(f"--mem-fraction must be in (0, 1], got {self.mem_fraction}")
         if self.kv_dtype != "auto":
@@ -70,6 +74,7 @@ def make_workload(
     max_num_seqs: int | None = None,
     max_batched_tokens: int | None = None,
     speculate: bool = False,
+    redundant_experts: int = 0,
 ) -> Workload:
     """Fill in what was not said: the model's whole context, as engines do, and a request of common size within it."""
     limit = profile.max_position
@@ -95,4 +100,5 @@ def make_workload(
         max_num_seqs,
         max_batched_tokens,
         speculate,
+        redundant_experts,
     )

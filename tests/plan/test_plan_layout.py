@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
 from day0.plan.cluster import parse_cluster
-from day0.plan.layout import RULES, Layout, cache_copies, check_layout, layout_notes, model_parts
+from day0.plan.layout import RULES, Layout, LayoutRequest, cache_copies, check_layout, layout_notes, model_parts
 from day0.profile.profile import ArchitectureProfile
 
 Profiles = dict[str, ArchitectureProfile]
@@ -114,3 +115,38 @@ def test_a_label_names_what_differs_from_one() -> None:
 def test_a_degree_out_of_reach_is_answered_at_once(profiles: Profiles) -> None:
     rules = broken(profiles["llama-3.1-8b"], "h200:8", tp=10**30, attention_tp=10**30)
     assert {"ranks", "mlp-width"} <= rules.keys()
+
+
+def test_second_copies_of_experts_are_dealt_with_the_rest(planner: Any, profiles: Profiles) -> None:
+    """DeepSeek's own figures: 256 experts and 32 second copies over 8 lots are 36 each; here 128 and 16, 18 each."""
+    moe = profiles["qwen3-30b-a3b"]
+    plain = planner(moe, "h200:8", "vllm", context=8192)
+    more = planner(moe, "h200:8", "vllm", context=8192, redundant_experts=16)
+    layout = plain.accounting.complete(LayoutRequest(tp=1, dp=8, ep=8), moe, 8)
+    assert not more.check(layout)
+    held, grown = (each.needs(layout, each.table)[0].weights for each in (plain, more))
+    assert (grown.experts, grown.rest) == (held.experts * 18 // 16, held.rest)
+
+
+@pytest.mark.parametrize(
+    ("redundant", "sizes", "rule", "said"),
+    [
+        (3, {"tp": 8, "ep": 8}, "experts", "128 experts and 3 second copies do not divide by ep 8"),
+        (8, {"tp": 8}, "redundancy", "ep 1 is a single lot"),
+        (128 * 8, {"tp": 8, "ep": 8}, "redundancy", "more than one copy"),
+    ],
+)
+def test_second_copies_have_their_rules(
+    planner: Any, profiles: Profiles, redundant: int, sizes: dict[str, int], rule: str, said: str
+) -> None:
+    made = planner(profiles["qwen3-30b-a3b"], "h200:8", "vllm", context=8192, redundant_experts=redundant)
+    found = made.check(made.accounting.complete(LayoutRequest(**sizes), made.profile, 8))
+    assert any(each.rule == rule and said in each.message and each.fix for each in found), found
+
+
+def test_a_dense_model_and_our_runtime_have_no_second_copies(planner: Any, profiles: Profiles) -> None:
+    dense = planner(profiles["llama-3.1-8b"], "h200:1", "vllm", context=8192, redundant_experts=8)
+    assert [each.rule for each in dense.check(Layout())] == ["redundancy"]
+    ours = planner(profiles["qwen3-30b-a3b"], "h200:8", "day0", context=8192, redundant_experts=8)
+    layout = ours.accounting.complete(LayoutRequest(tp=8, ep=8), ours.profile, 8)
+    assert "engine" in [each.rule for each in ours.check(layout)]
