@@ -77,7 +77,7 @@ def ssd_chunk_scan(
 def _one_chunk(
     x: torch.Tensor, b: torch.Tensor, c: torch.Tensor, g: torch.Tensor, state: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """x [sequences, groups, sharing, length, head_dim] is times its steps; b, c [sequences, groups, 1, length, state]."""
+    """x [sequences, groups, sharing, length, head_dim], times its steps; b, c [sequences, groups, 1, length, size]."""
     between = log_decay_between(g).exp()
     from_start = g.cumsum(dim=-1).exp()[..., None]
     output = (c * from_start) @ state.mT + (c @ b.mT * between) @ x
