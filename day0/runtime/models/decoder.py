@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from day0.profile.mixers_linear import GatedDeltaNet, LinearMap, Mamba, Mamba2, ShortConvolution
 from day0.profile.profile import (
     ArchitectureProfile,
     DenseFeedForward,
@@ -17,6 +18,8 @@ from day0.profile.profile import (
     KimiDeltaAttention,
     LatentAttention,
     LayerSpec,
+    NoFeedForward,
+    NoMixer,
     RopeSpec,
     RoutedExperts,
     SparseLatentAttention,
@@ -29,9 +32,12 @@ from day0.runtime.models.context import Carried, LayerContext
 from day0.runtime.models.delta_attention import KimiDeltaBlock
 from day0.runtime.models.experts import RoutedBlock
 from day0.runtime.models.feed_forward import DenseBlock
+from day0.runtime.models.gated_deltanet import GatedDeltaNetBlock
 from day0.runtime.models.latent_attention import LatentBlock
 from day0.runtime.models.linear import Embedding
+from day0.runtime.models.mamba import Mamba2Block, MambaBlock
 from day0.runtime.models.residual import Site, Stream, make_output, make_sites, open_stream
+from day0.runtime.models.short_convolution import LinearMapBlock, ShortConvolutionBlock
 from day0.runtime.models.sparse_attention import SparseLatentBlock
 from day0.runtime.ops.registry import Operators
 from day0.runtime.ops.rope import rope_frequencies, rope_table
@@ -42,34 +48,45 @@ MIXERS: Mapping[type, Callable[..., nn.Module]] = {
     LatentAttention: LatentBlock,
     SparseLatentAttention: SparseLatentBlock,
     KimiDeltaAttention: KimiDeltaBlock,
+    GatedDeltaNet: GatedDeltaNetBlock,
+    Mamba: MambaBlock,
+    Mamba2: Mamba2Block,
+    ShortConvolution: ShortConvolutionBlock,
+    LinearMap: LinearMapBlock,
 }
 """The block that runs each mixer spec, built with (spec, build)."""
 
 FEED_FORWARDS: Mapping[type, Callable[..., nn.Module]] = {
     DenseFeedForward: DenseBlock,
     RoutedExperts: RoutedBlock,
+    LinearMap: LinearMapBlock,
 }
 """The block that runs each feed-forward spec, built with (spec, build)."""
 
 
 class DecoderLayer(nn.Module):
-    """Mixer and feed-forward, each behind a read of the residual stream and a norm."""
+    """Mixer and feed-forward, each behind a read of the residual stream and a norm, or one of the two alone."""
 
     def __init__(self, spec: LayerSpec, build: Build) -> None:
         super().__init__()
         self.spec = spec
         self.mixer_res, self.ffn_res = make_sites(spec.residual, spec.index, build)
-        self.mixer_norm = build.norm(build.hidden)
-        self.mixer = MIXERS[type(spec.mixer)](spec.mixer, build)
-        self.ffn_norm = build.norm(build.hidden)
-        self.ffn = FEED_FORWARDS[type(spec.feed_forward)](spec.feed_forward, build)
+        self.mixer = self.ffn = None
+        if not isinstance(spec.mixer, NoMixer):
+            self.mixer_norm = build.norm(build.hidden)
+            self.mixer = MIXERS[type(spec.mixer)](spec.mixer, build)
+        if not isinstance(spec.feed_forward, NoFeedForward):
+            self.ffn_norm = build.norm(build.hidden)
+            self.ffn = FEED_FORWARDS[type(spec.feed_forward)](spec.feed_forward, build)
 
     def forward(self, stream: Stream, context: LayerContext) -> None:
         """Read, mix, add; read, feed forward, add."""
-        x = self.mixer_norm(self._read("mixer", self.mixer_res, stream, context))
-        self.mixer_res.write(stream, self._traced("mixer", self.mixer, x, context))
-        x = self.ffn_norm(self._read("ffn", self.ffn_res, stream, context))
-        self.ffn_res.write(stream, self._traced("ffn", self.ffn, x, context))
+        if self.mixer is not None:
+            x = self.mixer_norm(self._read("mixer", self.mixer_res, stream, context))
+            self.mixer_res.write(stream, self._traced("mixer", self.mixer, x, context))
+        if self.ffn is not None:
+            x = self.ffn_norm(self._read("ffn", self.ffn_res, stream, context))
+            self.ffn_res.write(stream, self._traced("ffn", self.ffn, x, context))
         assert stream.sum is not None
         context.save("output", stream.sum)
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from typing import Any
 
-from day0.profile.feed_forward import ActivationSpec, DenseFeedForward, RoutedExperts, RouterSpec
+from day0.profile.feed_forward import ActivationSpec, DenseFeedForward, NoFeedForward, RoutedExperts, RouterSpec
 from day0.profile.grouped_query import GroupedQueryAttention, OutputGate
 from day0.profile.latent_attention import LatentAttention
-from day0.profile.mixers import KimiDeltaAttention
+from day0.profile.mixers import KimiDeltaAttention, NoMixer
+from day0.profile.mixers_linear import GatedDeltaNet, LinearMap, Mamba, Mamba2, ShortConvolution
 from day0.profile.mixers_sparse import IndexerSpec, SparseLatentAttention
 from day0.profile.positions import RopeSpec
 from day0.profile.profile import ArchitectureProfile, LayerSpec
@@ -17,7 +18,7 @@ from day0.profile.residuals import AttentionResidual, PlainResidual
 from day0.runtime.ops.rope import SCALINGS
 
 READ: Mapping[type, tuple[str, ...]] = {
-    LayerSpec: ("index", "mixer", "feed_forward", "residual"),
+    LayerSpec: ("index", "mixer", "feed_forward", "residual", "norms"),
     GroupedQueryAttention: (
         *("num_heads", "num_kv_heads", "head_dim", "rope", "scale"),
         *("qk_norm", "qkv_bias", "o_bias", "window"),
@@ -30,7 +31,26 @@ READ: Mapping[type, tuple[str, ...]] = {
     SparseLatentAttention: ("attention", "top_k", "indexer"),
     IndexerSpec: ("num_heads", "head_dim", "top_k", "rope", "norm_eps", "rope_last", "pool", "pool_tail"),
     OutputGate: ("per", "in_query"),
-    KimiDeltaAttention: ("num_heads", "head_dim", "conv_kernel", "gate_lower_bound", "full_rank_gate", "norm_eps"),
+    KimiDeltaAttention: (
+        *("num_heads", "head_dim", "conv_kernel", "gate_lower_bound", "full_rank_gate", "norm_eps"),
+        *("full_rank_decay", "decay_rates"),
+    ),
+    GatedDeltaNet: (
+        *("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel", "norm_eps"),
+        "negative_eigenvalues",
+    ),
+    Mamba: (
+        *("width", "state_size", "step_rank", "conv_kernel", "conv_bias", "proj_bias"),
+        *("inner_norms", "norm_eps"),
+    ),
+    Mamba2: (
+        *("num_heads", "head_dim", "num_groups", "state_size", "conv_kernel", "conv_bias", "proj_bias", "norm_eps"),
+        *("norm", "norm_first", "step_limit"),
+    ),
+    ShortConvolution: ("width", "conv_kernel", "bias"),
+    LinearMap: ("bias",),
+    NoMixer: (),
+    NoFeedForward: (),
     RopeSpec: ("theta", "dim", "layout", "scaling", "parameters"),
     DenseFeedForward: ("width", "activation", "bias"),
     ActivationSpec: ("name", "beta", "linear_beta"),
@@ -66,11 +86,20 @@ def missing_part(profile: ArchitectureProfile) -> str | None:
     for layer in profile.layers:
         alike = replace(layer, index=0)
         if alike not in seen:  # one look at layers that are the same
-            found = _unread(layer, f"layer {layer.index}")
+            found = _unread(layer, f"layer {layer.index}") or _other_norms(layer)
             if found is not None:
                 return found
             seen.add(alike)
     return None
+
+
+def _other_norms(layer: LayerSpec) -> str | None:
+    """Norms that are not one before each branch that the layer has."""
+    absent = {NoMixer: "mixer_norm", NoFeedForward: "ffn_norm"}
+    without = {absent.get(type(layer.mixer)), absent.get(type(layer.feed_forward))}
+    if layer.norms == tuple(norm for norm in ("mixer_norm", "ffn_norm") if norm not in without):
+        return None
+    return f"layer {layer.index}: norms = {layer.norms!r}"
 
 
 def _unread(spec: Any, place: str) -> str | None:

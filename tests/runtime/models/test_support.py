@@ -78,7 +78,7 @@ def router(change: dict[str, Any]) -> Callable[[], ArchitectureProfile]:
         (dense({"gated": False}), "gated"),
         (router({"scoring": "sparsemixer"}), "scoring"),
         (router({"global_scale": True}), "global_scale"),
-        (lambda: with_layer(profile_of("llama-3.1-8b"), mixer=NoMixer()), "none"),
+        (lambda: with_layer(profile_of("llama-3.1-8b"), mixer=NoMixer()), "norms"),
         (lambda: with_layer(profile_of("llama-3.1-8b"), norms=("mixer_norm",)), "norms"),
         (lambda: replace(profile_of("llama-3.1-8b"), ends=ModelEnds(logit_softcap=30.0)), "ends"),
     ],
