@@ -24,7 +24,7 @@ class Launch:
     """`argv` has one command line per node, the first for the head; `env` holds for all of them.
 
     `worker` is one line for all nodes but the head, with the shell variable NODE_RANK in it. Empty `argv` means that
-    the engine cannot start the plan; `notes` say why.
+    the engine cannot start the plan; `notes` say why. `checked` says what the flags were held against.
     """
 
     argv: tuple[tuple[str, ...], ...]
@@ -33,6 +33,7 @@ class Launch:
     image: str | None = None
     port: int = 8000
     notes: tuple[str, ...] = ()
+    checked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,9 @@ def merge_arguments(words: tuple[str, ...], extra: tuple[str, ...]) -> tuple[str
     clashing = [word for word in extra if word.split("=")[0] in taken]
     if clashing:
         raise InputError(
-            f"the recipe sets {', '.join(clashing)}, which the plan decides", where="recipes/models: launch.arguments"
+            f"{', '.join(clashing)} is set beside the plan, which decides it",
+            where="launch.arguments of a recipe, or --engine-arg",
+            hint="leave it out, or plan with the option of `day0 plan` that sets it",
         )
     return words + extra
 

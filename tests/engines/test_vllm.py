@@ -62,9 +62,9 @@ def test_replicas_wider_than_a_node_are_said_to_need_ray(request_for: Any) -> No
 
 
 def test_a_recipe_adds_what_the_plan_does_not_decide(request_for: Any) -> None:
-    facts = LaunchFacts(image="some/image", arguments=("--tool-call-parser", "x"), env={"SWITCH": "1"})
+    facts = LaunchFacts(image="some/image", arguments=("--tool-call-parser", "kimi_k3"), env={"SWITCH": "1"})
     made = launch(request_for("kimi-k3", "b300:8", "vllm", facts=facts, tp=8, ep=8))
-    assert made.argv[0][-2:] == ("--tool-call-parser", "x")
+    assert made.argv[0][-2:] == ("--tool-call-parser", "kimi_k3")
     assert made.image == "some/image" and made.env == {"SWITCH": "1"}
     clashing = LaunchFacts(arguments=("--max-num-seqs=8",))
     with pytest.raises(InputError, match="--max-num-seqs"):
