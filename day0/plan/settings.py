@@ -22,6 +22,10 @@ class EngineSettings:
     state slots with NaN when they are freed, so that a stale read shows.
     `runtime` "native" runs our own blocks, "upstream" the definition in transformers, "auto" the latter where a block
     is missing; `trust_remote_code` lets code from the model's own repository run there.
+
+    `prefix_caching` reuses what earlier requests with the same beginning have computed; for models with recurrent state
+    up to where a copy of the state was kept, in `snapshot_bytes` of host memory at most. While sequences run,
+    `watermark` of the pages is not given to new ones, so that those need not be put back at once.
     """
 
     device: str = "auto"
@@ -34,6 +38,9 @@ class EngineSettings:
     max_queue: int = 1024
     mem_fraction: float = 0.5
     kv_cache_bytes: int | None = None
+    prefix_caching: bool = True
+    snapshot_bytes: int = 256 << 20
+    watermark: float = 0.01
     workspace_experts: int = 16
     cpu_threads: int | None = None
     seed: int = 0
@@ -45,6 +52,8 @@ class EngineSettings:
         for name in ("page_size", "max_num_seqs", "max_num_batched_tokens", "workspace_experts"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}", where="settings")
+        if not 0.0 <= self.watermark < 1.0:
+            raise InputError(f"watermark must be in [0, 1), got {self.watermark}", where="settings")
         if not 0.0 < self.mem_fraction <= 1.0:
             raise InputError(f"mem_fraction must be in (0, 1], got {self.mem_fraction}", where="settings")
         if self.runtime not in RUNTIMES:

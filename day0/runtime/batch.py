@@ -66,6 +66,11 @@ class ImageSpan:
     start: int
     embeddings: torch.Tensor  # [tokens, hidden]
 
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The first token and the one after the last."""
+        return self.start, self.start + len(self.embeddings)
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -89,7 +94,7 @@ class TokenLogprob:
 class TokenOutput:
     """One new token of one request. `finish_reason` is set on the request's last one.
 
-    "error" comes with NO_TOKEN: the model's numbers for this request were not finite, and no token can be drawn.
+    `reused` prompt tokens were not computed but found in the cache. "error" comes with NO_TOKEN: the model's numbers for this request were not finite, and no token can be drawn.
     """
 
     request_id: str
@@ -97,17 +102,22 @@ class TokenOutput:
     logprob: float | None = None
     top_logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: FinishReason | None = None
+    reused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """All tokens of one request; a stop token, where there was one, is the last of them."""
+    """All tokens of one request; a stop token, where there was one, is the last of them.
+
+    `reused` prompt tokens were found in the cache.
+    """
 
     request_id: str
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
     logprobs: tuple[float, ...] = ()
     top_logprobs: tuple[tuple[TokenLogprob, ...], ...] = ()
+    reused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

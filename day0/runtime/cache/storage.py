@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 from day0.profile.profile import CachePlane, LayerSpec
+
+
+@dataclass(frozen=True, slots=True)
+class StateSnapshot:
+    """All states of one sequence as they were at one moment, in host memory."""
+
+    tensors: tuple[torch.Tensor, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors)
 
 
 class CacheStorage:
@@ -36,7 +48,7 @@ class CacheStorage:
             for layer in layers
             for plane in layer.cache_planes()
         }
-        self._num_pages = num_pages
+        self._num_pages, self._num_slots = num_pages, num_slots
         self.strides = strides(layers)
         self._states = {
             (layer.index, state.name): torch.empty(
@@ -64,6 +76,30 @@ class CacheStorage:
     @property
     def state_bytes(self) -> int:
         return sum(state.nbytes for state in self._states.values())
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of the states of one sequence, so of a snapshot."""
+        return self.state_bytes // self._num_slots if self._num_slots else 0
+
+    def snapshot_state(self, slot: int) -> StateSnapshot:
+        """A copy of all states of a sequence."""
+        return StateSnapshot(tuple(state[slot].to("cpu", copy=True) for state in self._states.values()))
+
+    def restore_state(self, slot: int, snapshot: StateSnapshot) -> None:
+        """Set a sequence's states to what they were, bit for bit."""
+        for state, kept in zip(self._states.values(), snapshot.tensors, strict=True):
+            state[slot].copy_(kept)
+
+    def copy_state(self, source: int, target: int) -> None:
+        for state in self._states.values():
+            state[target] = state[source]
+
+    def copy_page(self, source: int, target: int) -> None:
+        """All entries of a page, in every plane."""
+        for plane in self._planes.values():
+            pages = plane.view(self._num_pages, -1, *plane.shape[1:])
+            pages[target] = pages[source]
 
     def reset_state(self, slot: int) -> None:
         """Every state starts a sequence as zeros."""

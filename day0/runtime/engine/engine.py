@@ -18,6 +18,7 @@ from day0.runtime.engine.scheduler import Chunk, Scheduler
 from day0.runtime.engine.sequence import NotFinite, QueueFull, RequestRefused, Sequence
 from day0.runtime.models.decoder import Decoder
 from day0.runtime.trace import Trace
+from day0.runtime.upstream.decoder import UpstreamDecoder
 from day0.runtime.weights import LoadReport
 
 __all__ = ["Engine", "EngineStats", "NotFinite", "QueueFull", "RequestRefused"]
@@ -25,7 +26,10 @@ __all__ = ["Engine", "EngineStats", "NotFinite", "QueueFull", "RequestRefused"]
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Where the engine stands; token and step counts are since it started."""
+    """Where the engine stands; token and step counts are since it started.
+
+    Free pages include those that are kept for others to find. `reused_tokens` of the `prompt_tokens` were found.
+    """
 
     running: int
     waiting: int
@@ -35,6 +39,7 @@ class EngineStats:
     state_slots_free: int
     preemptions: int
     prompt_tokens: int
+    reused_tokens: int
     generated_tokens: int
     steps: int
 
@@ -44,7 +49,7 @@ class Engine:
 
     def __init__(
         self,
-        model: Decoder,
+        model: Decoder | UpstreamDecoder,
         vision: torch.nn.Module | None,
         settings: EngineSettings,
         cache: CacheManager,
@@ -61,20 +66,27 @@ class Engine:
         self.memory = memory
         self.device = device
         self.cache = cache
-        self.scheduler = Scheduler(cache, settings.max_num_seqs, settings.max_num_batched_tokens, settings.max_queue)
+        self.scheduler = Scheduler(
+            cache, settings.max_num_seqs, settings.max_num_batched_tokens, settings.max_queue, settings.watermark
+        )
         self.runner = Runner(model, cache, device)
         self.sampler = Sampler(settings.seed)
         self._sequences: dict[str, Sequence] = {}
-        self._steps = self._prompt_tokens = self._generated_tokens = 0
+        self._steps = self._prompt_tokens = self._reused_tokens = self._generated_tokens = 0
 
     @property
     def profile(self) -> ArchitectureProfile:
         return self.model.profile
 
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What is weaker than with our own blocks, in sentences for a report; nothing where they run."""
+        return self.model.limits if isinstance(self.model, UpstreamDecoder) else ()
+
     def add(self, request: Request) -> None:
         """Queue a request. Raises RequestRefused for one that can never run, QueueFull for one that may come again."""
         self._check(request)
-        sequence = Sequence.of(request)
+        sequence = Sequence.of(request, self.cache.pages.page_size)
         self.scheduler.add(sequence)
         self._sequences[request.id] = sequence
 
@@ -119,10 +131,16 @@ class Engine:
         sampled = self.sampler.sample(logits if len(sound) == len(ending) else logits[finite], sound)
         for chunk in chunks:
             self._count(chunk)
-            chunk.sequence.computed += chunk.length
+            self._advance(chunk)
         self._steps += 1
         failed = [self._fail(sequence) for sequence in ending if sequence not in sound]
         return failed + [self._book(sequence, token) for sequence, token in zip(sound, sampled, strict=True)]
+
+    def _advance(self, chunk: Chunk) -> None:
+        sequence = chunk.sequence
+        sequence.computed += chunk.length
+        keep_state = sequence.computed in sequence.stops
+        self.cache.commit(sequence.held, sequence.names, sequence.token_ids, sequence.computed, keep_state)
 
     def _fail(self, sequence: Sequence) -> TokenOutput:
         self._drop(sequence, "error")
@@ -133,6 +151,8 @@ class Engine:
         sequence = chunk.sequence
         seen = min(sequence.computed + chunk.length, sequence.num_prompt)
         self._prompt_tokens += max(0, seen - sequence.counted)
+        if sequence.counted == 0:
+            self._reused_tokens += sequence.reused or 0
         sequence.counted = max(sequence.counted, seen)
 
     def _book(self, sequence: Sequence, token: Sampled) -> TokenOutput:
@@ -141,7 +161,7 @@ class Engine:
         reason = self._finish_reason(sequence, token.token_id)
         if reason is not None:
             self._drop(sequence, reason)
-        return TokenOutput(sequence.id, token.token_id, token.logprob, token.top_logprobs, reason)
+        return TokenOutput(sequence.id, token.token_id, token.logprob, token.top_logprobs, reason, sequence.reused or 0)
 
     def _drop(self, sequence: Sequence, reason: FinishReason) -> None:
         """Take a sequence out and free what it holds."""
@@ -167,6 +187,7 @@ class Engine:
             state_slots_free=self.cache.slots.num_free,
             preemptions=self.scheduler.num_preemptions,
             prompt_tokens=self._prompt_tokens,
+            reused_tokens=self._reused_tokens,
             generated_tokens=self._generated_tokens,
             steps=self._steps,
         )
@@ -210,9 +231,9 @@ class Engine:
         self._check_ids(token_ids)
         if not self.cache.can_open(len(token_ids)):
             raise RequestRefused(f"no room in the cache for {len(token_ids)} tokens beside what is running")
-        sequence = Sequence.of(Request("forward", tuple(token_ids), images=images))
-        sequence.state_slot = self.cache.open()
-        self.cache.pages.grow(sequence.pages, len(token_ids))
+        sequence = Sequence.of(Request("forward", tuple(token_ids), images=images), self.cache.pages.page_size)
+        sequence.lease = self.cache.open()
+        self.cache.grow(sequence.lease, len(token_ids))
         rows = []
         try:
             while sequence.num_pending:
@@ -220,7 +241,7 @@ class Engine:
                 rows.append(self.runner.run([part], every_row=True, trace=trace))
                 sequence.computed += part.length
         finally:
-            self.cache.close(sequence.pages, sequence.state_slot)
+            self.cache.close(sequence.lease)
         return torch.cat(rows)
 
 
@@ -230,4 +251,5 @@ def _completion(request_id: str, outputs: list[TokenOutput]) -> Completion:
     wants = outputs[0].logprob is not None
     top: tuple[tuple[TokenLogprob, ...], ...] = tuple(output.top_logprobs for output in outputs) if wants else ()
     logprobs = tuple(output.logprob for output in outputs if output.logprob is not None)
-    return Completion(request_id, tuple(output.token_id for output in outputs), reason, logprobs, top)
+    tokens = tuple(output.token_id for output in outputs)
+    return Completion(request_id, tokens, reason, logprobs, top, outputs[-1].reused)

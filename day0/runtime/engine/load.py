@@ -14,9 +14,11 @@ from day0.profile.profile import ArchitectureProfile, RoutedExperts, VisionSpec
 from day0.profile.tensors import expected_tensors
 from day0.runtime.cache.manager import CacheManager
 from day0.runtime.cache.pages import PageAllocator
+from day0.runtime.cache.prefix import Snapshots
 from day0.runtime.cache.states import SlotAllocator
 from day0.runtime.cache.storage import CacheStorage
 from day0.runtime.engine.engine import Engine
+from day0.runtime.engine.load_upstream import assemble_upstream, load_upstream, native_gap, upstream_definition
 from day0.runtime.engine.memory import (
     MemoryFigures,
     check_context,
@@ -26,9 +28,9 @@ from day0.runtime.engine.memory import (
     shape_cache,
 )
 from day0.runtime.models.decoder import Decoder
-from day0.runtime.models.support import missing_part
 from day0.runtime.ops.registry import Operators, choose_operators
 from day0.runtime.placement import wanted_here
+from day0.runtime.upstream.decoder import UpstreamDecoder
 from day0.runtime.vision.model import VisionModel
 from day0.runtime.weights import LoadReport, Modules, all_parameters, allocate, load_weights
 from day0.source.model_files import ModelFiles
@@ -54,23 +56,30 @@ def load_engine(
 ) -> Engine:
     """Load a model into an engine: phases "load", "allocate" and "warmup" (one checked forward).
 
-    `verified_on` gives the kernels that the whitelist has evidence for (none: references run); `ops` replaces the
-    choice altogether. Raises CannotSay for a model the runtime does not know, InputError where weights are
-    missing, broken or not finite.
+    Blocks of ours run it, or the definition in transformers, as `settings.runtime` says. `verified_on` gives the
+    kernels that the whitelist has evidence for (none: references run); `ops` replaces the choice altogether. Raises
+    CannotSay for a model that nothing here runs, InputError where weights are missing, broken or not finite.
     """
-    _check_loadable(files, profile)
+    definition = upstream_definition(files, profile, settings)
+    if definition is None:
+        _check_loadable(files, profile)
     phase = _Phases(on_phase)
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.dtype, profile, device)
     choose_kv_dtype(settings, profile, dtype, device)  # what would be refused later is refused before the weights load
     check_context(profile, settings)
-    ops = ops or choose_operators(device, dtype, verified_on(device.type) if verified_on else ())
-    modules, report = _load_modules(files, profile, settings, ops, dtype, device)
-    decoder = modules[""]
-    assert isinstance(decoder, Decoder)
+    decoder: Decoder | UpstreamDecoder
+    vision = None
+    if definition is None:
+        ops = ops or choose_operators(device, dtype, verified_on(device.type) if verified_on else ())
+        modules, report = _load_modules(files, profile, settings, ops, dtype, device)
+        assert isinstance(modules[""], Decoder)
+        decoder, vision = modules[""], modules.get("vision.")
+    else:
+        decoder, report = load_upstream(files, profile, definition, settings, dtype, device)
     _set_threads(settings, report, device)
     phase.done("load")
-    engine = assemble(decoder, modules.get("vision."), settings, report, device)
+    engine = assemble(decoder, vision, settings, report, device)
     phase.done("allocate")
     _check_forward(engine)
     phase.done("warmup")
@@ -78,21 +87,23 @@ def load_engine(
 
 
 def assemble(
-    decoder: Decoder,
+    decoder: Decoder | UpstreamDecoder,
     vision: torch.nn.Module | None,
     settings: EngineSettings,
     report: LoadReport,
     device: torch.device,
 ) -> Engine:
     """An engine around loaded modules, with a cache of its own. Several may share the modules, one at a time."""
+    if isinstance(decoder, UpstreamDecoder):
+        return assemble_upstream(decoder, settings, report, device)
     profile, dtype = decoder.profile, decoder.embed.weight.dtype
     kv_dtype = choose_kv_dtype(settings, profile, dtype, device)
     shape = shape_cache(profile, settings, device, kv_dtype, dtype)
     settings = replace(settings, page_size=shape.page_size)
     storage = CacheStorage(profile.layers, shape.num_pages, shape.page_size, shape.num_slots, kv_dtype, dtype, device)
-    cache = CacheManager(
-        storage, PageAllocator(shape.num_pages, shape.page_size), SlotAllocator(shape.num_slots), settings.debug
-    )
+    pages, slots = PageAllocator(shape.num_pages, shape.page_size), SlotAllocator(shape.num_slots)
+    snapshots = Snapshots(settings.snapshot_bytes) if settings.prefix_caching else None
+    cache = CacheManager(storage, pages, slots, settings.debug, snapshots)
     memory = MemoryFigures(
         weight_bytes=report.bytes_held,
         workspace_bytes=decoder.workspace().nbytes if _has_packed_experts(profile) else 0,
@@ -126,19 +137,11 @@ class _Phases:
 
 
 def _check_loadable(files: ModelFiles, profile: ArchitectureProfile) -> None:
-    unread = next((found for found in profile.findings if found.code == "quantization-not-native"), None)
-    if unread is not None:
-        raise CannotSay(unread.message, where=unread.where, hint=unread.hint)
-    if not profile.native:
-        raise CannotSay(
-            f"the reference runtime does not have the parts of model_type {profile.model_type!r}",
-            where=files.id,
-            hint="`day0 inspect` says what is known of it",
-        )
+    gap = native_gap(files, profile)
+    if gap is not None:
+        raise gap
     if files.tensors is None or files.folder is None:
         raise InputError("has no weights to load", where=files.id, hint="name a folder or hub id that has them")
-    if (missing := missing_part(profile)) is not None:
-        raise CannotSay(f"the reference runtime does not do this: {missing}", where=files.id)
     errors = [finding for finding in profile.findings if finding.severity == "error"]
     if errors:
         raise CannotSay(errors[0].message, where=errors[0].where, hint=errors[0].hint)

@@ -11,12 +11,13 @@ from day0.runtime.cache.manager import CacheManager
 from day0.runtime.engine.scheduler import Chunk
 from day0.runtime.models.decoder import Decoder
 from day0.runtime.trace import Trace
+from day0.runtime.upstream.decoder import UpstreamDecoder
 
 
 class Runner:
     """Runs the decoder over scheduled chunks. Those of one token must come first: they are computed together."""
 
-    def __init__(self, model: Decoder, cache: CacheManager, device: torch.device) -> None:
+    def __init__(self, model: Decoder | UpstreamDecoder, cache: CacheManager, device: torch.device) -> None:
         self.model = model
         self.cache = cache
         self.device = device
@@ -24,19 +25,22 @@ class Runner:
     @torch.inference_mode()
     def run(self, chunks: list[Chunk], *, every_row: bool = False, trace: Trace | None = None) -> torch.Tensor:
         """Logits [wanted, vocab] float32 of the chunks that reach their end, in order; of every row if asked."""
+        if self.cache.debug:
+            for chunk in chunks:
+                self.cache.check(chunk.sequence.held)
         return self.model(self._batch(chunks, every_row, trace), self.cache.storage)
 
     def _batch(self, chunks: list[Chunk], every_row: bool, trace: Trace | None) -> ForwardBatch:
         ids: list[int] = []
-        positions: list[int] = []
+        spans: list[range] = []
         slots: list[np.ndarray] = []
         rows: list[int] = []
         for chunk in chunks:
             sequence, start = chunk.sequence, chunk.sequence.computed
             end = start + chunk.length
             ids += sequence.token_ids[start:end]
-            positions += range(start, end)
-            slots.append(self.cache.pages.slots(sequence.pages, start, end))
+            spans.append(range(start, end))
+            slots.append(sequence.held.slots(start, end))
             if every_row:
                 rows += range(len(ids) - chunk.length, len(ids))
             elif chunk.reaches_end:
@@ -44,7 +48,7 @@ class Runner:
         image_rows, image_embeddings = self._images(chunks)
         return ForwardBatch(
             token_ids=self._tensor(ids),
-            positions=self._tensor(positions),
+            positions=self._tensor(np.concatenate(spans)),
             write_slots=self._tensor(np.concatenate(slots)),
             rows=self._tensor(rows),
             groups=self._groups(chunks),
@@ -68,7 +72,7 @@ class Runner:
         totals = [chunk.sequence.computed + length for chunk in chunks]
         kv_slots = np.empty((len(chunks), max(totals)), dtype=np.int64)
         for row, chunk in enumerate(chunks):
-            own = self.cache.pages.slots(chunk.sequence.pages, 0, totals[row])
+            own = chunk.sequence.held.slots(0, totals[row])
             # Padding repeats a slot that the sequence has written, so that no foreign memory is ever read.
             kv_slots[row, : totals[row]], kv_slots[row, totals[row] :] = own, own[0]
         context = np.array([chunk.sequence.computed for chunk in chunks], dtype=np.int64)
@@ -78,7 +82,7 @@ class Runner:
             length=length,
             context=self._tensor(context),
             kv_slots=self._tensor(kv_slots),
-            state_slots=self._tensor([chunk.sequence.state_slot for chunk in chunks]),
+            state_slots=self._tensor([chunk.sequence.held.state_slot for chunk in chunks]),
             entries={
                 stride: Entries.of(kv_slots, context, length, stride, self.device)
                 for stride in self.cache.storage.strides

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from math import ceil
 
 from day0.runtime.batch import FinishReason
 from day0.runtime.cache.manager import CacheManager
+from day0.runtime.cache.prefix import Prefix
 from day0.runtime.engine.sequence import QueueFull, Sequence
 
 
@@ -24,13 +26,24 @@ class Chunk:
 
 
 class Scheduler:
-    """First come, first served. When pages run out, the sequence that came last gives up its own and waits again."""
+    """First come, first served. When pages run out, the sequence that came last gives up its own and waits again.
 
-    def __init__(self, cache: CacheManager, max_num_seqs: int, max_num_batched_tokens: int, max_queue: int) -> None:
+    A new sequence is let in only if `watermark` of the pages stays free beside those that run.
+    """
+
+    def __init__(
+        self,
+        cache: CacheManager,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_queue: int,
+        watermark: float = 0.0,
+    ) -> None:
         self.cache = cache
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
         self.max_queue = max_queue
+        self.reserve = ceil(watermark * cache.pages.num_pages)
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.num_preemptions = 0
@@ -45,36 +58,38 @@ class Scheduler:
         """The chunks of the next step, those of one token first; pages for them are taken."""
         budget = self.max_num_batched_tokens
         chunks: list[Chunk] = []
+        preempted = self.num_preemptions
         # Decoding sequences come before prefill, so that a long prompt does not stall those being answered.
         for sequence in sorted(self.running, key=lambda s: s.num_pending > 1):
             if budget == 0:
                 break
             if sequence not in self.running:
                 continue  # preempted by one before it in this very step
-            length = min(sequence.num_pending, budget)
+            length = sequence.next_length(budget)
             if self._make_room(sequence, length):
                 chunks.append(Chunk(sequence, length))
                 budget -= length
         chunks = [chunk for chunk in chunks if chunk.sequence in self.running]
         budget = self.max_num_batched_tokens - sum(chunk.length for chunk in chunks)
-        chunks += self._admit(budget)
+        if self.num_preemptions == preempted:  # who just had to go would only be in the way again
+            chunks += self._admit(budget)
         return sorted(chunks, key=lambda chunk: chunk.length > 1)
 
     def _make_room(self, sequence: Sequence, length: int) -> bool:
         """Pages for the next tokens, preempting the latest comers; False if the sequence itself had to go."""
         tokens = sequence.computed + length
-        while not self.cache.pages.can_grow(sequence.pages, tokens):
+        while not self.cache.can_grow(sequence.held, tokens):
             latest = self.running[-1]
             self._preempt(latest)
             if latest is sequence:
                 return False
-        self.cache.pages.grow(sequence.pages, tokens)
+        self.cache.grow(sequence.held, tokens)
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
         self._close(sequence)
-        sequence.computed = 0
+        sequence.computed, sequence.stops = 0, ()
         self.waiting.appendleft(sequence)
         self.num_preemptions += 1
 
@@ -83,27 +98,35 @@ class Scheduler:
         chunks = []
         while self.waiting and budget > 0 and len(self.running) < self.max_num_seqs:
             sequence = self.waiting[0]
-            if not self.cache.can_open(len(sequence.token_ids)):
+            prefix = self.cache.match(sequence.names, sequence.token_ids)
+            reserve = self.reserve if self.running else 0
+            if not self.cache.can_open(len(sequence.token_ids), prefix, reserve):
                 break
             self.waiting.popleft()
-            sequence.state_slot = self.cache.open()
-            length = min(sequence.num_pending, budget)
-            # All pages at once: a half-prefilled sequence that then starves would block those behind it.
-            self.cache.pages.grow(sequence.pages, len(sequence.token_ids))
-            self.running.append(sequence)
+            self._start(sequence, prefix)
+            length = sequence.next_length(budget)
             chunks.append(Chunk(sequence, length))
             budget -= length
         return chunks
+
+    def _start(self, sequence: Sequence, prefix: Prefix) -> None:
+        sequence.lease = self.cache.open(prefix)
+        sequence.computed, sequence.stops = prefix.tokens, prefix.stops
+        if sequence.reused is None:
+            sequence.reused = prefix.tokens
+        # All pages at once: a half-prefilled sequence that then starves would block those behind it.
+        self.cache.grow(sequence.lease, len(sequence.token_ids))
+        self.running.append(sequence)
 
     def finish(self, sequence: Sequence, reason: FinishReason) -> None:
         """Take a sequence out, running or waiting, and free what it holds."""
         sequence.finish_reason = reason
         if sequence in self.running:
             self.running.remove(sequence)
-            self._close(sequence)
+            self._close(sequence, keep=reason != "error")
         else:
             self.waiting.remove(sequence)
 
-    def _close(self, sequence: Sequence) -> None:
-        self.cache.close(sequence.pages, sequence.state_slot)
-        sequence.state_slot = -1
+    def _close(self, sequence: Sequence, keep: bool = True) -> None:
+        self.cache.close(sequence.held, keep)
+        sequence.lease = None

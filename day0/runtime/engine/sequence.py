@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import dataclass
+
+import torch
 
 from day0.errors import Day0Error, EnvironmentFault, ExitCode, InputError
 from day0.runtime.batch import FinishReason, Request
+from day0.runtime.cache.lease import Lease
+from day0.runtime.cache.prefix import ImageContent, PageNames
 
 
 class QueueFull(EnvironmentFault):
@@ -30,22 +35,32 @@ class NotFinite(Day0Error):
 class Sequence:
     """A request with what it has got so far.
 
-    `computed` tokens are in cache and state; `pages` hold them. Preemption sets it back to 0 and gives the pages
-    away, while `token_ids` keep what was generated, so that recomputing continues where it stopped. `counted` prompt
-    tokens are in the engine's statistics.
+    `computed` tokens are in cache and state, which `lease` holds while the sequence runs. Preemption sets them back to
+    0 and None, while `token_ids` keep what was generated, so that recomputing continues where it stopped. `names` are
+    those of its full pages; a step should end at each of `stops`. `counted` prompt tokens are in the engine's
+    statistics; `reused` of them were found in the cache when the sequence first ran, None before that.
     """
 
     request: Request
     token_ids: list[int]
-    pages: list[int] = field(default_factory=list)
-    state_slot: int = -1
+    names: PageNames
+    lease: Lease | None = None
     computed: int = 0
+    stops: tuple[int, ...] = ()
     counted: int = 0
+    reused: int | None = None
     finish_reason: FinishReason | None = None
 
     @classmethod
-    def of(cls, request: Request) -> Sequence:
-        return cls(request, list(request.prompt_ids))
+    def of(cls, request: Request, page_size: int) -> Sequence:
+        images = [ImageContent(*span.bounds, _digest(span.embeddings)) for span in request.images]
+        return cls(request, list(request.prompt_ids), PageNames(page_size, images))
+
+    @property
+    def held(self) -> Lease:
+        """The lease of a sequence that runs."""
+        assert self.lease is not None, f"sequence {self.id} does not run"
+        return self.lease
 
     @property
     def id(self) -> str:
@@ -63,3 +78,13 @@ class Sequence:
     def num_pending(self) -> int:
         """Tokens that the model has not seen yet: 1 when decoding, more in prefill."""
         return len(self.token_ids) - self.computed
+
+    def next_length(self, budget: int) -> int:
+        """Tokens of its next chunk: those pending, as far as the budget and the next stop go."""
+        to_stops = (stop - self.computed for stop in self.stops if stop > self.computed)
+        return min(self.num_pending, budget, *to_stops)
+
+
+def _digest(embeddings: torch.Tensor) -> bytes:
+    content = embeddings.detach().cpu().contiguous()
+    return hashlib.sha256(content.view(torch.uint8).numpy().tobytes()).digest()

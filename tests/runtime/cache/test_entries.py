@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from day0.runtime.cache.entries import Entries
-from day0.runtime.cache.pages import PageAllocator
+from day0.runtime.cache.pages import token_slots
 
 CPU = torch.device("cpu")
 
@@ -20,7 +20,7 @@ class Pooled:
     def __init__(self, page_size: int, stride: int, made_of: int, sequences: int, order: list[int]) -> None:
         self.stride, self.made_of = stride, made_of
         self.weights = torch.arange(1.0, made_of + 1)[:, None]
-        self.pages = PageAllocator(len(order), page_size)
+        self.page_size, self.next_page = page_size, 0
         self.held: list[list[int]] = [[] for _ in range(sequences)]
         self.order = order
         self.tokens = [torch.empty(0, 1) for _ in range(sequences)]
@@ -36,9 +36,10 @@ class Pooled:
         for row, place in enumerate(which):
             self.tokens[place] = torch.cat((self.tokens[place], new[row]))
             total = len(self.tokens[place])
-            self.pages.grow(self.held[place], total)
-            shuffled = [self.order[page] for page in self.held[place]]
-            own = self.pages.slots(shuffled, 0, total)
+            while len(self.held[place]) * self.page_size < total:
+                self.held[place].append(self.order[self.next_page])
+                self.next_page += 1
+            own = token_slots(self.held[place], self.page_size)[:total]
             slots[row, :total], slots[row, total:] = own, own[0]
         entries = Entries.of(slots, context, length, self.stride, CPU)
         inputs, self.tails[which] = entries.inputs(self.tails[which], new)

@@ -26,6 +26,13 @@ def test_a_model_without_state_needs_no_slots():
     assert allocator.num_free == 0
 
 
+def test_a_slot_counts_how_often_it_was_given_back():
+    allocator = SlotAllocator(2)
+    for _ in range(3):
+        allocator.release(allocator.take())
+    assert sorted(allocator.generations) == [0, 3]
+
+
 def test_giving_back_twice_is_a_defect():
     allocator = SlotAllocator(2)
     slot = allocator.take()

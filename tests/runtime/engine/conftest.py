@@ -28,6 +28,7 @@ from day0.profile.profile import (
 from day0.runtime.batch import ForwardBatch
 from day0.runtime.cache.manager import CacheManager
 from day0.runtime.cache.pages import PageAllocator
+from day0.runtime.cache.prefix import Snapshots
 from day0.runtime.cache.states import SlotAllocator
 from day0.runtime.cache.storage import CacheStorage
 from day0.runtime.engine.engine import Engine
@@ -154,9 +155,20 @@ ChainEngineMaker = Callable[..., Engine]
 
 @pytest.fixture(scope="session")
 def chain_engine() -> ChainEngineMaker:
-    """An engine in debug mode around the decoder; `budget` is in tokens a step, `seats` in sequences at once."""
+    """An engine in debug mode around the decoder; `budget` is in tokens a step, `seats` in sequences at once.
 
-    def make(num_pages: int, page_size: int, seats: int, budget: int, max_queue: int = 1000) -> Engine:
+    `snapshots` is how many states are kept for sequences with the same beginning, None for no reuse at all.
+    """
+
+    def make(
+        num_pages: int,
+        page_size: int,
+        seats: int,
+        budget: int,
+        max_queue: int = 1000,
+        snapshots: int | None = None,
+        watermark: float = 0.0,
+    ) -> Engine:
         stride = next(divisor for divisor in (2, 3, 5, 1) if page_size % divisor == 0)
         decoder = ChainDecoder(budget, stride)
         cpu = torch.device("cpu")
@@ -164,9 +176,16 @@ def chain_engine() -> ChainEngineMaker:
         storage.poison_pages(range(num_pages))
         for slot in range(seats):
             storage.poison_state(slot)
-        cache = CacheManager(storage, PageAllocator(num_pages, page_size), SlotAllocator(seats), debug=True)
+        pages, slots = PageAllocator(num_pages, page_size), SlotAllocator(seats)
+        kept = None if snapshots is None else Snapshots(snapshots * storage.slot_bytes)
+        cache = CacheManager(storage, pages, slots, debug=True, snapshots=kept)
         settings = EngineSettings(
-            device="cpu", page_size=page_size, max_num_seqs=seats, max_num_batched_tokens=budget, max_queue=max_queue
+            device="cpu",
+            page_size=page_size,
+            max_num_seqs=seats,
+            max_num_batched_tokens=budget,
+            max_queue=max_queue,
+            watermark=watermark,
         )
         report, memory = LoadReport(0, 0, 0, (), 0.0), MemoryFigures(0, 0, 0, 0, num_pages)
         return Engine(decoder, None, settings, cache, num_pages * page_size, report, memory, cpu)

@@ -29,6 +29,8 @@ class Load:
     page_size: int
     seats: int
     budget: int
+    snapshots: int | None
+    watermark: float
     arrivals: tuple[Arrival, ...]
 
 
@@ -36,38 +38,53 @@ class Load:
 def loads(draw: st.DrawFn) -> Load:
     page_size, num_pages = draw(st.integers(1, 5)), draw(st.integers(2, 12))
     room = page_size * num_pages
+    base = draw(st.lists(st.integers(0, 100), min_size=room, max_size=room))
     arrivals = []
     for _ in range(draw(st.integers(1, 9))):
         length = draw(st.integers(1, room - 1))
+        own = draw(st.lists(st.integers(0, 100), min_size=length, max_size=length))
         arrivals.append(
             Arrival(
                 step=draw(st.integers(0, 12)),
-                prompt=tuple(draw(st.lists(st.integers(0, 100), min_size=length, max_size=length))),
+                prompt=(*base[: draw(st.integers(0, length))], *own)[:length],
                 max_tokens=draw(st.integers(1, room - length)),
                 abort_after=draw(st.none() | st.integers(0, 15)),
                 ignore_eos=draw(st.booleans()),
             )
         )
-    return Load(num_pages, page_size, draw(st.integers(1, 5)), draw(st.integers(1, 20)), tuple(arrivals))
+    return Load(
+        num_pages,
+        page_size,
+        seats=draw(st.integers(1, 5)),
+        budget=draw(st.integers(1, 20)),
+        snapshots=draw(st.none() | st.integers(0, 4)),
+        watermark=draw(st.sampled_from((0.0, 0.2))),
+        arrivals=tuple(arrivals),
+    )
 
 
 def check_books(engine: Engine, load: Load) -> None:
     """Pages and state slots belong to one running sequence each, and every token it holds has a place."""
     running, waiting = engine.scheduler.running, engine.scheduler.waiting
     assert len(running) <= load.seats
-    lent = [page for sequence in running for page in sequence.pages]
-    assert len(set(lent)) == len(lent)
-    assert engine.cache.pages.num_free == load.num_pages - len(lent)
-    slots = [sequence.state_slot for sequence in running]
+    lent = [page for sequence in running for page in sequence.held.pages]
+    if engine.cache.snapshots is None:
+        assert len(set(lent)) == len(lent)
+    assert engine.cache.pages.num_free == load.num_pages - len(set(lent))
+    slots = [sequence.held.state_slot for sequence in running]
     assert len(set(slots)) == len(slots)
     assert engine.cache.slots.num_free == load.seats - len(slots)
     for sequence in running:
         assert 0 <= sequence.computed <= len(sequence.token_ids) <= engine.max_model_len
-        assert sequence.computed <= len(sequence.pages) * load.page_size
+        assert sequence.computed <= sequence.held.capacity
+        written = sequence.held.pages[sequence.computed // load.page_size :]
+        assert all(lent.count(page) == 1 for page in written), "what is still written is shared"
     for sequence in waiting:
-        assert (sequence.pages, sequence.state_slot, sequence.computed) == ([], -1, 0)
+        assert (sequence.lease, sequence.computed) == (None, 0)
     stats = engine.stats()
     assert (stats.running, stats.waiting) == (len(running), len(waiting))
+    if engine.cache.snapshots is not None:
+        assert engine.cache.snapshots.nbytes <= engine.cache.snapshots.budget
 
 
 def drive(engine: Engine, load: Load) -> tuple[dict[str, list[TokenOutput]], set[str]]:
@@ -101,7 +118,14 @@ def drive(engine: Engine, load: Load) -> tuple[dict[str, list[TokenOutput]], set
 @settings(max_examples=120, deadline=None, derandomize=True)
 @given(load=loads())
 def test_each_gets_what_it_gets_alone(chain_engine, chain_continuation, load: Load) -> None:
-    engine = chain_engine(load.num_pages, load.page_size, load.seats, load.budget)
+    engine = chain_engine(
+        load.num_pages,
+        load.page_size,
+        load.seats,
+        load.budget,
+        snapshots=load.snapshots,
+        watermark=load.watermark,
+    )
     outputs, aborted = drive(engine, load)
     for index, arrival in enumerate(load.arrivals):
         stops = frozenset() if arrival.ignore_eos else frozenset((END,))
@@ -187,6 +211,6 @@ def test_a_page_lent_to_two_is_noticed(chain_engine, chain_continuation) -> None
     engine.add(Request("b", (4, 5), params))
     engine.step()
     first, second = engine.scheduler.running
-    second.pages[:] = first.pages
+    second.lease = first.lease
     tokens = [output.token_id for _ in range(3) for output in engine.step() if output.request_id == "a"]
     assert tokens != chain_continuation((1, 2, 3), 9)[1:4]

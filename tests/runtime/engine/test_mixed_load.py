@@ -89,7 +89,7 @@ def test_in_debug_a_freed_page_is_not_a_number(tiny_llama: Path, make_engine) ->
     engine: Engine = make_engine(tiny_llama, debug=True)
     engine.add(Request("a", tuple(range(40)), SamplingParams(max_tokens=20)))
     engine.step()
-    engine.cache.storage.poison_pages(engine.scheduler.running[0].pages[1:2])
+    engine.cache.storage.poison_pages(engine.scheduler.running[0].held.pages[1:2])
     logits = engine.runner.run(engine.scheduler.schedule())
     assert logits.isnan().all()
     engine.abort("a")

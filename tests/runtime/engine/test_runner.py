@@ -15,9 +15,9 @@ def runner(chain_engine) -> Runner:
 
 
 def lend(runner: Runner, name: str, length: int, computed: int, images: tuple[ImageSpan, ...] = ()) -> Sequence:
-    one = Sequence.of(Request(name, tuple(range(100, 100 + length)), images=images))
-    one.state_slot = runner.cache.open()
-    runner.cache.pages.grow(one.pages, length)
+    one = Sequence.of(Request(name, tuple(range(100, 100 + length)), images=images), 4)
+    one.lease = runner.cache.open()
+    runner.cache.grow(one.lease, length)
     one.computed = computed
     return one
 
@@ -36,7 +36,7 @@ def test_decoding_sequences_make_one_group_and_each_prompt_its_own(runner: Runne
         (2, 1, 5, 7),
     ]
     assert found.groups[0].context.tolist() == [5, 2]
-    assert found.groups[0].state_slots.tolist() == [a.state_slot, b.state_slot]
+    assert found.groups[0].state_slots.tolist() == [a.held.state_slot, b.held.state_slot]
     assert found.rows.tolist() == [0, 1], "c does not reach its end"
     assert found.num_tokens == 7
 
@@ -44,9 +44,9 @@ def test_decoding_sequences_make_one_group_and_each_prompt_its_own(runner: Runne
 def test_slots_of_a_shorter_sequence_repeat_one_of_its_own(runner: Runner) -> None:
     a, b = lend(runner, "a", 6, 5), lend(runner, "b", 3, 2)
     group = batch(runner, Chunk(a, 1), Chunk(b, 1)).groups[0]
-    own = [b.pages[0] * 4 + token for token in range(3)]
+    own = [b.held.pages[0] * 4 + token for token in range(3)]
     assert group.kv_slots[1].tolist() == [*own, own[0], own[0], own[0]]
-    assert group.kv_slots[0].tolist() == [a.pages[token // 4] * 4 + token % 4 for token in range(6)]
+    assert group.kv_slots[0].tolist() == [a.held.pages[token // 4] * 4 + token % 4 for token in range(6)]
 
 
 def test_every_row_can_be_wanted(runner: Runner) -> None:

@@ -14,7 +14,7 @@ DRAWS = 4000
 
 
 def sequence(name: str = "a", prompt: tuple[int, ...] = (0,), generated: tuple[int, ...] = (), **params) -> Sequence:
-    made = Sequence.of(Request(name, prompt, SamplingParams(**params)))
+    made = Sequence.of(Request(name, prompt, SamplingParams(**params)), 16)
     made.token_ids += generated
     return made
 

@@ -15,7 +15,7 @@ def scheduler(chain_engine) -> Scheduler:
 
 
 def sequence(name: str, length: int) -> Sequence:
-    return Sequence.of(Request(name, tuple(range(length)), SamplingParams(max_tokens=4)))
+    return Sequence.of(Request(name, tuple(range(length)), SamplingParams(max_tokens=4)), 4)
 
 
 def step(scheduler: Scheduler) -> list[tuple[str, int]]:
@@ -69,7 +69,7 @@ def test_the_latest_comer_gives_up_its_pages_and_keeps_its_tokens(scheduler: Sch
         step(scheduler)
     (waiting,) = scheduler.waiting
     assert waiting.id == "b"
-    assert (waiting.computed, waiting.pages, waiting.state_slot) == (0, [], -1)
+    assert (waiting.computed, waiting.lease) == (0, None)
     assert waiting.num_generated > 0
     assert [s.id for s in scheduler.running] == ["a"]
     scheduler.finish(scheduler.running[0], "length")
