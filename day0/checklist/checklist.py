@@ -125,7 +125,10 @@ class PhaseResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecklistResult:
-    """The document of `day0 run-checklist`, schema day0.checklist/1."""
+    """The document of `day0 run-checklist`, schema day0.checklist/1.
+
+    `limits` say in sentences what is weaker about a model that transformers runs.
+    """
 
     schema: str = "day0.checklist/1"
     verdict: Verdict
@@ -139,6 +142,7 @@ class ChecklistResult:
     baseline: Mapping[str, Any] | None
     interrupted: bool
     seconds: float
+    limits: tuple[str, ...] = ()
 
     def checks(self) -> Iterable[CheckResult]:
         for phase in self.phases:

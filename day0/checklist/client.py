@@ -108,6 +108,10 @@ class EndpointTarget:
         """Facts of the environment that the server tells; its device is its own affair."""
         return {"device": "remote", "served_model": self.served_model().get("id")}
 
+    def limits(self) -> tuple[str, ...]:
+        """What a server is weak at is not known."""
+        return ()
+
     def max_model_len(self) -> int | None:
         value = self.served_model().get("max_model_len")
         return value if type(value) is int and 1 <= value <= LONGEST_CONTEXT else None

@@ -19,6 +19,7 @@ from day0.runtime.cache.storage import CacheStorage
 from day0.runtime.engine.engine import Engine
 from day0.runtime.engine.scheduler import Scheduler
 from day0.runtime.engine.sequence import Sequence as EngineSequence
+from day0.runtime.models.decoder import Decoder
 from day0.runtime.vision.model import VisionModel
 from day0.runtime.vision.preprocess import ImageInput
 
@@ -83,17 +84,24 @@ def swapped_layers(context: CheckContext) -> Iterator[CheckContext]:
         yield context
 
 
+def _blocks(context: CheckContext) -> Decoder:
+    """The decoder of our own blocks, which these faults are made for."""
+    model = engine_of(context).model
+    assert isinstance(model, Decoder), "faults are put into our own blocks"
+    return model
+
+
 @contextmanager
 def swapped_nibbles(context: CheckContext) -> Iterator[CheckContext]:
     """Packed bytes read with the high half first."""
-    decoder = engine_of(context).model.workspace().decoder
+    decoder = _blocks(context).workspace().decoder
     with patched(decoder, "_values", decoder._values.flip(-1)):
         yield context
 
 
 @contextmanager
 def weight_held_twice(context: CheckContext) -> Iterator[CheckContext]:
-    model = engine_of(context).model
+    model = _blocks(context)
     model.register_parameter("twin", nn.Parameter(model.embed.weight.detach().clone(), requires_grad=False))
     try:
         yield context
@@ -103,7 +111,7 @@ def weight_held_twice(context: CheckContext) -> Iterator[CheckContext]:
 
 @contextmanager
 def dead_norm(context: CheckContext) -> Iterator[CheckContext]:
-    weight = engine_of(context).model.norm.weight
+    weight = _blocks(context).norm.weight
     with _kept(weight):
         weight.data.zero_()
         yield context

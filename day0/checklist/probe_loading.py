@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from math import prod
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from day0.checklist.checklist import Measured, NotChecked, Outcome, Where
 from day0.checklist import probe_upstream
+from day0.checklist.checklist import Measured, NotChecked, Outcome, Where
 from day0.checklist.probe_paths import engine_of
 from day0.checklist.probe_stored import same_values, spread, stored_tensor
 from day0.checklist.target import CheckContext
@@ -18,7 +17,6 @@ from day0.errors import CannotSay, Day0Error
 from day0.profile.tensors import TensorSpec, compare_tensors, expected_tensors
 from day0.runtime.engine.engine import Engine
 from day0.runtime.weights import POISON_BYTE, all_parameters
-from day0.source.model_files import ModelFiles
 
 NO_HEADERS = NotChecked("skip", "the source has no weights to look at (a bare config or a recipe)")
 
@@ -62,7 +60,12 @@ def headers(context: CheckContext) -> Outcome:
 
 
 def _layer_of(context: CheckContext, name: str) -> int | None:
-    return next((spec.layer for spec in expected_tensors(context.profile) if name in spec.names()), None)
+    return next((spec.layer for spec in _specs(context) if name in spec.names()), None)
+
+
+def _specs(context: CheckContext) -> tuple[TensorSpec, ...]:
+    """The expected tensors; none where no family says them."""
+    return expected_tensors(context.profile) if context.profile.family is not None else ()
 
 
 def parameters(context: CheckContext) -> Outcome:
@@ -93,12 +96,10 @@ def parameters(context: CheckContext) -> Outcome:
 
 def _not_loaded(context: CheckContext, fault: Day0Error) -> Measured:
     """Why there is no engine, and the first stored tensor that is not finite, if that is why."""
-    bad = None
-    for spec in expected_tensors(context.profile) if context.files.tensors else ():
-        present = (name for name in spec.names() if name in (context.files.tensors or {}))
-        bad = next((name for name in present if _broken(stored_tensor(context.files, name))), None)
-        if bad is not None:
-            break
+    stored = context.files.tensors or {}
+    expected = (name for spec in _specs(context) for name in spec.names() if name in stored)
+    names = expected if context.profile.family is not None else stored
+    bad = next((name for name in names if _broken(stored_tensor(context.files, name))), None)
     values = {"loaded": False, "not_finite": None if bad is None else 1, "unwritten": None, "constant": None}
     message = str(fault) if bad is None else f"{fault}; {bad} holds NaN or infinity"
     where = Where(layer=_layer_of(context, bad), tensor=bad) if bad is not None else None

@@ -20,6 +20,7 @@ from day0.checklist.probe_paths import (
     rounding_noise,
     traced_outputs,
 )
+from day0.checklist.probe_upstream import runs_upstream
 from day0.checklist.prompts import prompt_ids, sentence_ids
 from day0.checklist.target import Answer, Ask, CheckContext
 from day0.numerics.metrics import greedy_margin, kl_divergence, top_k_agreement
@@ -111,6 +112,12 @@ def reference(context: CheckContext, *, length: int = 32, top_k: int = 5) -> Out
             "skip",
             "the runtime is its own reference here: nothing independent to compare with",
             hint="--reference transformers where it knows the model, or --reference FILE with a stored trace",
+        )
+    if context.reference == "transformers" and runs_upstream(context):
+        return NotChecked(
+            "skip",
+            "transformers runs the model itself here: nothing independent to compare with",
+            hint="--reference FILE takes a stored trace of another implementation",
         )
     wanted = _reference_trace(context, min(length, engine.max_model_len))
     if isinstance(wanted, NotChecked):

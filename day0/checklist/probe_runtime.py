@@ -19,6 +19,7 @@ from day0.profile.profile import ArchitectureProfile
 from day0.runtime.batch import Request, SamplingParams, TokenOutput
 from day0.runtime.engine.engine import Engine, NotFinite, QueueFull
 from day0.runtime.engine.load import load_engine
+from day0.runtime.engine.load_upstream import settle_profile
 from day0.runtime.engine.memory import choose_device, choose_dtype
 from day0.runtime.tokenizer import VOCABULARY_FILES, TextStream, Tokenizer
 from day0.source.model_files import ModelFiles
@@ -46,8 +47,20 @@ def tokenizer_of(files: ModelFiles) -> tuple[Tokenizer | None, str | None]:
         return None, str(fault)
 
 
+def _settled(
+    files: ModelFiles, profile: ArchitectureProfile, settings: EngineSettings
+) -> tuple[ArchitectureProfile, str]:
+    try:
+        return settle_profile(files, profile, settings)
+    except Day0Error:  # nothing runs the model, which the start says
+        return profile, "native"
+
+
 class RuntimeTarget:
-    """An engine made from `files` with `settings`. A start that failed is not tried again."""
+    """An engine made from `files` with `settings`. A start that failed is not tried again.
+
+    `runtime` is what runs the model, "native" or "upstream"; `profile` has what only transformers knows of it added.
+    """
 
     kind = "runtime"
     name = "runtime"
@@ -61,7 +74,7 @@ class RuntimeTarget:
         on_phase: Callable[[str, float], None] | None = None,
     ) -> None:
         self.files = files
-        self.profile = profile
+        self.profile, self.runtime = _settled(files, profile, settings)
         self.settings = settings
         self.tokenizer = tokenizer
         self.on_phase = on_phase
@@ -117,7 +130,12 @@ class RuntimeTarget:
 
     def facts(self) -> dict[str, Any]:
         """Facts of the environment that decide numbers and speed."""
-        return {"device": str(self.device), "dtype": str(self.dtype).removeprefix("torch."), "threads": num_threads()}
+        facts = {"device": str(self.device), "dtype": str(self.dtype).removeprefix("torch."), "threads": num_threads()}
+        return facts | {"runtime": self.runtime}
+
+    def limits(self) -> tuple[str, ...]:
+        """What is weaker than with our own blocks, once the engine runs."""
+        return self._engine.limits if self._engine is not None else ()
 
     def max_model_len(self) -> int | None:
         return self.engine().max_model_len

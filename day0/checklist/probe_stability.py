@@ -13,7 +13,6 @@ from day0.checklist.prompts import prompt_ids, sentence_ids
 from day0.checklist.target import Answer, Ask, CheckContext
 from day0.plan.settings import EngineSettings
 from day0.runtime.cache.pages import pages_for
-from day0.runtime.cache.storage import page_bytes
 from day0.runtime.engine.engine import Engine
 
 
@@ -125,9 +124,11 @@ def _small(engine: Engine, sequences: int, tokens: int) -> EngineSettings:
 
 def _bytes_for(engine: Engine, sequences: int, tokens: int) -> int:
     """Cache bytes for so many sequences of `tokens` tokens."""
-    size = engine.settings.page_size
-    dtype = engine.model.embed.weight.dtype
-    return sequences * pages_for(tokens, size) * page_bytes(engine.profile.layers, size, dtype)
+    return sequences * pages_for(tokens, engine.settings.page_size) * _page_bytes(engine)
+
+
+def _page_bytes(engine: Engine) -> int:
+    return engine.memory.kv_bytes // engine.memory.num_pages
 
 
 def _parts(engine: Engine, prompt: Sequence[int], one: Answer, two: Answer) -> bool:
@@ -139,7 +140,7 @@ def _parts(engine: Engine, prompt: Sequence[int], one: Answer, two: Answer) -> b
 def pressure(context: CheckContext, *, requests: int = 4, length: int = 24, max_tokens: int = 40) -> Outcome:
     """More sequences than the cache holds: some wait or start over, and all answers stay the same."""
     engine = engine_of(context)
-    if not any(layer.cache_planes() for layer in context.profile.layers):
+    if _page_bytes(engine) == 0:
         return NotChecked("na", "the model keeps no cache that grows")
     if length + max_tokens > engine.max_model_len:
         return NotChecked("skip", f"{length + max_tokens} tokens do not fit the context of {engine.max_model_len}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import torch
 
@@ -10,6 +11,7 @@ from day0.checklist.checklist import Measured, NotChecked, Outcome
 from day0.checklist.client import EndpointTarget
 from day0.checklist.probe_paths import engine_of
 from day0.checklist.probe_runtime import RuntimeTarget
+from day0.checklist.probe_upstream import cache_beyond_plan, runs_upstream
 from day0.checklist.prompts import prompt_ids
 from day0.checklist.target import CheckContext
 from day0.errors import Day0Error
@@ -78,7 +80,9 @@ def cache(context: CheckContext) -> Outcome:
     dtype = dtypes[str(engine.model.embed.weight.dtype)]
     kv_dtype = dtype if settings.kv_dtype == "auto" else settings.kv_dtype
     sizes = cache_sizes(context.profile, kv_dtype, dtype)
-    formula = tokens * sizes.kv_bytes_per_token
+    beyond: Mapping[str, object] = {"kv_bytes_beyond_formula": memory.kv_bytes - tokens * sizes.kv_bytes_per_token}
+    if runs_upstream(context):
+        beyond = cache_beyond_plan(context)
     return Measured(
         inspected=1,
         values={
@@ -89,7 +93,7 @@ def cache(context: CheckContext) -> Outcome:
             "longest_fits": sizes.kv_bytes_per_token == 0 or tokens >= engine.max_model_len,
             "all_free": stats.pages_free == stats.pages_total,
             "kv_bytes": memory.kv_bytes,
-            "kv_bytes_beyond_formula": memory.kv_bytes - formula,
+            **beyond,
             "state_bytes": memory.state_bytes,
             "max_num_seqs": settings.max_num_seqs,
             "batched_tokens": settings.max_num_batched_tokens,

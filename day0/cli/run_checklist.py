@@ -16,7 +16,7 @@ from day0.checklist.checklist import PHASES, Checklist, ChecklistResult, Checkli
 from day0.checklist.environment import machine_facts
 from day0.cli.output import check_writable, emit, encode, status_console, write_file
 from day0.errors import ExitCode, InputError
-from day0.plan.settings import EngineSettings
+from day0.plan.settings import RUNTIMES, EngineSettings
 
 if TYPE_CHECKING:
     from day0.checklist.client import EndpointTarget
@@ -68,6 +68,16 @@ def command(
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="JUnit XML to this file as well.")] = None,
     baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Earlier measurements to hold against.")] = None,
     save_baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep this run's measurements.")] = None,
+    runtime: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(RUNTIMES),
+            help="Our own blocks (native), transformers' definition (upstream), or that where a block is missing.",
+        ),
+    ] = "auto",
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Let code from the model's own repository run here.")
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of prompts and sampling.")] = 0,
     api_key: Annotated[
         str | None, typer.Option(envvar="DAY0_API_KEY", help="Key for a --target that asks one.")
@@ -83,7 +93,9 @@ def command(
         phases=_phases(phase),
         target=_checked_target(target),
         reference=reference,
-        settings=EngineSettings(device=device, dtype=dtype, seed=seed),
+        settings=EngineSettings(
+            device=device, dtype=dtype, seed=seed, runtime=runtime, trust_remote_code=trust_remote_code
+        ),
         seed=seed,
         api_key=api_key,
     )
@@ -169,6 +181,7 @@ def run(asked: Asked, baseline: Path | None, written: Sequence[Path] = ()) -> tu
         phases=phases,
         baseline={"file": str(baseline), "key": key} if baseline is not None else None,
         interrupted=running.interrupted,
+        limits=target.limits(),
         seconds=time.perf_counter() - started,
     )
     return result, key
@@ -183,12 +196,13 @@ def _context(asked: Asked) -> tuple[CheckContext, RuntimeTarget | EndpointTarget
 
     files = resolve(asked.model)
     if asked.target == "runtime":
-        files = with_weights(files)
+        files = with_weights(files, code=asked.settings.trust_remote_code)
     profile = read_profile(files)
     tokenizer, fault = tokenizer_of(files)
     target: RuntimeTarget | EndpointTarget
     if asked.target == "runtime":
         target = RuntimeTarget(files, profile, asked.settings, tokenizer)
+        profile = target.profile
     else:
         target = EndpointTarget(asked.target, tokenizer, api_key=asked.api_key)
     reference = asked.reference or "transformers"
@@ -226,7 +240,7 @@ def baseline_key(context: CheckContext, checklist: Checklist, environment: dict[
         "weights": str(context.files.weight_bytes),
         "target": context.target.kind,
         "checklist": checklist.name,
-        **{name: str(environment.get(name)) for name in ("device", "dtype", "processor", "cpus")},
+        **{name: str(environment.get(name)) for name in ("device", "dtype", "processor", "cpus", "runtime")},
         **{name: versions.get(name, "") for name in ("day0", "torch", "python")},
     }
 

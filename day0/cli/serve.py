@@ -20,9 +20,10 @@ from day0.cli.output import status_console, write_stdout
 from day0.cli.signals import handling
 from day0.coverage import load_whitelist
 from day0.errors import EnvironmentFault, ExitCode, InputError
-from day0.plan.settings import EngineSettings
+from day0.plan.settings import RUNTIMES, EngineSettings
 
 if TYPE_CHECKING:
+    from day0.runtime.engine.engine import Engine
     from day0.runtime.engine.worker import EngineWorker
 
 API_KEY_VARIABLE = "DAY0_API_KEY"
@@ -72,6 +73,16 @@ def command(
     ep: Annotated[int, typer.Option(min=1, help="Expert-parallel ranks.")] = 1,
     pp: Annotated[int, typer.Option(min=1, help="Pipeline stages.")] = 1,
     offload: Annotated[Offload, typer.Option(help="Where expert weights rest.")] = Offload.NONE,
+    runtime: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(RUNTIMES),
+            help="Our own blocks (native), transformers' definition (upstream), or that where a block is missing.",
+        ),
+    ] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Let code from the model's own repository run here.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command, start nothing.")] = False,
 ) -> ExitCode:
     """Serve a model over HTTP, with OpenAI's API, until a signal ends it."""
@@ -83,6 +94,8 @@ def command(
         "max_num_seqs": max_num_seqs,
         "max_num_batched_tokens": max_num_batched_tokens,
         "mem_fraction": mem_fraction,
+        "runtime": runtime,
+        "trust_remote_code": trust_remote_code or None,
     }
     given = {name: value for name, value in asked.items() if value is not None}
     _refuse_not_yet({"--tp": tp, "--ep": ep, "--pp": pp}, offload)
@@ -154,8 +167,9 @@ def _command_line(model: str, settings: EngineSettings, endpoint: Endpoint) -> s
         "--max-num-seqs": settings.max_num_seqs,
         "--max-num-batched-tokens": settings.max_num_batched_tokens,
         "--mem-fraction": settings.mem_fraction,
+        "--runtime": settings.runtime,
     }
-    argv = ["day0", "serve", model]
+    argv = ["day0", "serve", model, *(["--trust-remote-code"] if settings.trust_remote_code else [])]
     for option, value in options.items():
         if value is not None:
             argv += [option, str(value)]
@@ -179,15 +193,23 @@ def _serve(model: str, settings: EngineSettings, endpoint: Endpoint) -> ExitCode
         from day0.runtime.tokenizer import Tokenizer
 
         log(f"loading {files.id}")
-        files = with_weights(files)
+        files = with_weights(files, code=settings.trust_remote_code)
         assert files.folder is not None
         tokenizer = Tokenizer.from_folder(files.folder)
         verified_on = load_whitelist().verified_on
         load = partial(load_engine, files, profile, settings, _phase_logger(log), verified_on=verified_on)
-        worker = EngineWorker(load)
+        worker = EngineWorker(partial(_loaded, load, log))
         app = create_app(worker, tokenizer, endpoint.served_name, log=log, api_key=endpoint.api_key)
         asyncio.run(HttpServer(app, worker, listener, log=log, end_at_once=_end_at_once).run())
     return _end(worker)
+
+
+def _loaded(load: Callable[[], Engine], log: Callable[[str], None]) -> Engine:
+    """The engine, with what is weaker about it in the log."""
+    engine = load()
+    for limit in engine.limits:
+        log(f"weaker: {limit}")
+    return engine
 
 
 def _logger() -> Callable[[str], None]:

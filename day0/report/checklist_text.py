@@ -24,6 +24,8 @@ def render_checklist(result: ChecklistResult, console: Console) -> None:
     """Verdict, environment, one line per check, details of what did not pass, verdict."""
     console.print(verdict_line(result), soft_wrap=True)  # one line, for whoever reads it by script
     console.print(Text(environment_line(result), style="dim"))
+    for limit in result.limits:
+        console.print(Text(f"weaker: {limit}", style="yellow"))
     for phase in result.phases:
         console.print(_phase(phase))
     console.print(verdict_line(result), soft_wrap=True)  # one line, for whoever reads it by script

@@ -59,6 +59,8 @@ _RETRY_STATUS = frozenset({408, 429, 500, 502, 503, 504})
 _FETCHED = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt")
 """What config, tokenizer and chat template are made of; never code."""
 
+_CODE = "*.py"
+
 _T = TypeVar("_T")
 
 
@@ -89,15 +91,17 @@ class Hub:
                 return self._read_cached(repo_id, revision)
             return self._read_online(repo_id, revision)
 
-    def fetch_weights(self, files: ModelFiles) -> Path:
+    def fetch_weights(self, files: ModelFiles, *, code: bool = False) -> Path:
         """Download shards, config and tokenizer files of a model that `read` found; the folder they lie in.
+
+        With `code`, which the user must have allowed, its Python files too.
 
         What is new in the cache is checked against the hub's digests; what lay there already is not read again.
         """
         assert files.folder is not None
         with _faults(files.id, files.revision, self.address):
             before = stored_names(files.folder)
-            folder = self._fetch(files)
+            folder = self._fetch(files, code=code)
             if new := stored_names(folder) - before:
                 self._check(files, folder, new)
         return folder
@@ -118,7 +122,7 @@ class Hub:
         assets = self.cache_dir.parent / "assets" if self.cache_dir else Path(constants.HF_ASSETS_CACHE)
         return HeaderStore(assets / "day0" / repo_id.replace("/", "--") / commit)
 
-    def _fetch(self, files: ModelFiles) -> Path:
+    def _fetch(self, files: ModelFiles, *, code: bool = False) -> Path:
         """Files that are whole in the cache stay; a cut transfer goes on where it was cut."""
         assert files.source == "hub"
         shards = files.shards or (f"*{SUFFIX}",)
@@ -129,7 +133,7 @@ class Hub:
             cache_dir=self.cache_dir,
             endpoint=self.endpoint,
             token=self.token,
-            allow_patterns=[*_FETCHED, *shards],
+            allow_patterns=[*_FETCHED, *shards, *((_CODE,) if code else ())],
         )
         try:
             folder = Path(self._patiently(fetch))

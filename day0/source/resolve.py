@@ -60,20 +60,20 @@ def _path(model: str) -> Path | None:
         return None
 
 
-def fetch_weights(files: ModelFiles) -> Path:
-    """The folder that holds the weights of `files`; from a hub they are downloaded first."""
+def fetch_weights(files: ModelFiles, *, code: bool = False) -> Path:
+    """The folder that holds the weights of `files`, with `code` its Python too; downloaded from a hub."""
     if files.source == "hub":
         from day0.source.hub import Hub
 
-        return Hub().fetch_weights(files)
+        return Hub().fetch_weights(files, code=code)
     if files.tensors is None or files.folder is None:
         raise InputError("has no weights", where=files.id, hint="give a model folder or a hub id")
     return files.folder
 
 
-def with_weights(files: ModelFiles) -> ModelFiles:
+def with_weights(files: ModelFiles, *, code: bool = False) -> ModelFiles:
     """The same model with `folder` where its weights lie; from a hub they are downloaded first."""
-    return replace(files, folder=fetch_weights(files))
+    return replace(files, folder=fetch_weights(files, code=code))
 
 
 def recipe_names() -> tuple[str, ...]:
