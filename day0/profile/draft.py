@@ -27,7 +27,7 @@ class Draft:
     stacked: int = 0
     input_first: bool = False
     parts: tuple[tuple[str, int], ...] = ()
-    by_turns: bool = False
+    by_turns: int = 0
 
     @property
     def num_parameters(self) -> int:

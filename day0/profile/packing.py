@@ -49,7 +49,7 @@ def one_by_one(spec: TensorSpec) -> Iterator[TensorSpec]:
             stacked=0,
             input_first=False,
             parts=(),
-            by_turns=False,
+            by_turns=0,
         )
 
 

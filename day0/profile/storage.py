@@ -14,9 +14,9 @@ class Storage:
     """Where a family's files differ from one tensor per projection and expert.
 
     `joined` names tensors that hold several of ours one after another along their output axis, by the path without
-    the leaf ("ffn.experts.gate_up": the paths of gate and up); those of `by_turns` have a row of each in turn instead.
-    With `stacked_experts` all experts of a layer are one
-    tensor, expert first; with `input_first` such matrices are [expert, in, out]. `unit_axis` lists paths that are
+    the leaf ("ffn.experts.gate_up": the paths of gate and up); those of `by_turns` go through the pieces that
+    they are cut into (key heads, rows): that of each part, then the next. With `stacked_experts` all experts of a layer
+    are one tensor, expert first; with `input_first` such matrices are [expert, in, out]. `unit_axis` lists paths that are
     stored with a first axis of 1, `float32` those that are float32 whatever the model's dtype.
     """
 
@@ -56,24 +56,24 @@ def _join(drafts: Iterable[Draft], storage: Storage) -> Iterator[Draft]:
         parts[stem] = draft
         if len(parts) == len(joined[whole]):
             drafts_of = {part: parts[part] for part in joined[whole]}
-            yield _joined(f"{whole}.{leaf}", drafts_of, by_turns=whole in storage.by_turns)
+            yield _joined(f"{whole}.{leaf}", drafts_of, in_turn=whole in storage.by_turns)
             del waiting[f"{whole}.{leaf}"]
     for parts in waiting.values():
         yield from parts.values()
 
 
-def _joined(path: str, drafts: Mapping[str, Draft], *, by_turns: bool) -> Draft:
+def _joined(path: str, drafts: Mapping[str, Draft], *, in_turn: bool) -> Draft:
     """One tensor of all rows. It is cut inside each part, so between as many pieces as every part has."""
     parts = list(drafts.values())
-    first = parts[0]
+    first, units = parts[0], gcd(*(part.shard_units for part in parts))
     return replace(
         first,
         path=path,
         shape=(sum(part.shape[0] for part in parts), *first.shape[1:]),
-        shard_units=gcd(*(part.shard_units for part in parts)),
+        shard_units=units,
         parameters=sum(part.num_parameters for part in parts),
         parts=tuple((stem, part.shape[0]) for stem, part in drafts.items()),
-        by_turns=by_turns,
+        by_turns=units if in_turn else 0,
     )
 
 

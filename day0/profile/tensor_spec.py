@@ -21,7 +21,7 @@ class TensorSpec:
     are those of all); with `input_first` it is [experts, in, out]. `format` names the packing that the tensor is part
     of, "" for plain numbers. `zero_tail` allows a stored first axis longer than `shape[0]` when the rest is zero.
     `parts` are the modules whose parameters the tensor holds one after another along its output axis, each with its
-    rows, where it is more than the one of `path`; with `by_turns` a row of each follows a row of the one before.
+    rows, where it is more than the one of `path`; they come in `by_turns` turns, an equal share of each in every one, 0: one after another.
     """
 
     name: str
@@ -40,7 +40,7 @@ class TensorSpec:
     input_first: bool = False
     format: str = ""
     parts: tuple[tuple[str, int], ...] = ()
-    by_turns: bool = False
+    by_turns: int = 0
 
     @property
     def num_experts(self) -> int:

@@ -17,7 +17,7 @@ def parameter_paths(spec: TensorSpec) -> tuple[str, ...]:
 
 
 def pieces(spec: TensorSpec, stored: torch.Tensor, where: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """Each parameter's path with what of `stored` it holds, [.., out, in] as modules do; views, nothing is copied.
+    """Each parameter's path with what of `stored` it holds, [.., out, in] as modules do.
 
     Raises InputError where a tensor that has to be taken apart or turned is not of the expected shape.
     """
@@ -34,9 +34,9 @@ def pieces(spec: TensorSpec, stored: torch.Tensor, where: str) -> Iterator[tuple
 
 def _split(spec: TensorSpec, stored: torch.Tensor, axis: int) -> Iterator[torch.Tensor]:
     if spec.by_turns:
-        count = len(spec.parts)
-        for index in range(count):
-            yield stored[(slice(None),) * axis + (slice(index, None, count),)]
+        turns = stored.unflatten(axis, (spec.by_turns, -1))
+        for piece in turns.split([rows // spec.by_turns for _, rows in spec.parts], dim=axis + 1):
+            yield piece.flatten(axis, axis + 1)
     else:
         yield from stored.split([rows for _, rows in spec.parts], dim=axis)
 

@@ -34,9 +34,21 @@ def test_joined_rows_are_split() -> None:
 
 def test_rows_by_turns_of_a_stack_stored_input_first() -> None:
     stored = torch.randn(2, 4, 6)  # [experts, in, out]
-    found = dict(pieces(spec((2, 4, 6), parts=PARTS, by_turns=True, stacked=2, input_first=True), stored, "here"))
+    found = dict(pieces(spec((2, 4, 6), parts=PARTS, by_turns=3, stacked=2, input_first=True), stored, "here"))
     assert torch.equal(found["layers.0.ffn.gate.weight"], stored[:, :, ::2].transpose(1, 2))
     assert torch.equal(found["layers.0.ffn.up.weight"], stored[:, :, 1::2].transpose(1, 2))
+
+
+def test_heads_by_turns() -> None:
+    """Two key heads, each with 1 row of q, 1 of k and 2 of v: that of the first, then that of the second."""
+    stored = torch.arange(8.0)[:, None]
+    parts = (("a.q", 2), ("a.k", 2), ("a.v", 4))
+    found = dict(pieces(spec((8, 1), parts=parts, by_turns=2), stored, "here"))
+    assert {path: piece[:, 0].tolist() for path, piece in found.items()} == {
+        "a.q.weight": [0, 4],
+        "a.k.weight": [1, 5],
+        "a.v.weight": [2, 3, 6, 7],
+    }
 
 
 def test_biases_of_a_stack_are_split_behind_the_experts() -> None:
