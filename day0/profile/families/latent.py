@@ -7,7 +7,7 @@ from functools import partial
 
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import STACKED_NAMES, layer_names
-from day0.profile.families.deepseek import DERIVED, TRAINED_WITH, read_plain_latent
+from day0.profile.families.deepseek import DERIVED, EXPERT_SIZES, LATENT_TINY, TRAINED_WITH, read_plain_latent
 from day0.profile.families.family import Family
 from day0.profile.families.latent_names import LATENT_NAMES, PREDICTOR_COPIES, with_predictors
 from day0.profile.profile import LayerSpec, ModelEnds, PlainResidual, Residual, RoutedExperts
@@ -52,6 +52,7 @@ MINICPM3 = Family(
 
 YOUTU = Family(
     name="youtu",
+    native=True,
     model_types=("youtu",),
     architectures=("YoutuForCausalLM",),
     read_mixer=read_plain_latent,
@@ -59,6 +60,8 @@ YOUTU = Family(
     tie_default=True,
     names=LATENT_NAMES,
     inert=(*DERIVED, "embedding_initializer_range"),
+    # Its rotary table is of `head_dim`, which is the rotated slice.
+    tiny={**{key: size for key, size in LATENT_TINY.items() if key not in EXPERT_SIZES}, "head_dim": 8},
 )
 
 MISTRAL4 = Family(
@@ -76,6 +79,7 @@ _GLM_EXPERTS = partial(read_shared_experts, defaults=ExpertDefaults(first_dense=
 
 GLM4_MOE_LITE = Family(
     name="glm4_moe_lite",
+    native=True,
     model_types=("glm4_moe_lite",),
     architectures=("Glm4MoeLiteForCausalLM",),
     read_mixer=read_plain_latent,
@@ -85,6 +89,7 @@ GLM4_MOE_LITE = Family(
     names=with_predictors(LATENT_NAMES),
     unread=PREDICTOR_COPIES,
     inert=(*DERIVED, *TRAINED_WITH),
+    tiny=LATENT_TINY,
 )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import STACKED_NAMES, layer_names
-from day0.profile.families.deepseek import DERIVED, TRAINED_WITH
+from day0.profile.families.deepseek import DERIVED, INDEX_TINY, LATENT_TINY, TRAINED_WITH
 from day0.profile.families.family import Family
 from day0.profile.families.latent import STACKED_EXPERTS
 from day0.profile.families.latent_names import LATENT_NAMES, PREDICTOR_COPIES, with_predictors
@@ -33,6 +33,7 @@ _GLM_EXPERTS = partial(read_shared_experts, defaults=ExpertDefaults(first_dense=
 
 GLM_MOE_DSA = Family(
     name="glm_moe_dsa",
+    native=True,
     model_types=("glm_moe_dsa",),
     architectures=("GlmMoeDsaForCausalLM",),
     read_mixer=_GLM_MIXER,
@@ -43,6 +44,7 @@ GLM_MOE_DSA = Family(
     unread=PREDICTOR_COPIES,
     # No MLP has biases.
     inert=(*DERIVED, *TRAINED_WITH, "mlp_bias"),
+    tiny={**LATENT_TINY, **INDEX_TINY, "num_hidden_layers": 5},
 )
 
 
