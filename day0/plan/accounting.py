@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from day0.errors import InputError
-from day0.plan.cluster import Cluster
+from day0.plan.cluster import Cluster, Gpu
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.memory import Budget, Capacity, RankNeed
 from day0.plan.memory_day0 import Day0Accounting
@@ -42,8 +42,8 @@ class Accounting(Protocol):
         """Rules of this engine besides those of `layout.RULES`."""
         ...
 
-    def notes(self, parts: ModelParts, layout: Layout) -> tuple[str, ...]:
-        """What a reader should know of running this layout on this engine."""
+    def notes(self, parts: ModelParts, layout: Layout, gpu: Gpu) -> tuple[str, ...]:
+        """What a reader should know of running this layout on this engine and GPU."""
         ...
 
     def entry(self, mixer: Mixer, plane: CachePlane, kv_dtype: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from day0.plan.cluster import Gpu
@@ -61,6 +61,22 @@ def padded_bytes(
     if not specs:
         return 0
     return round(held * (padding.factor(specs[0], profile.hidden_size, layout.expert_tp) - 1))
+
+
+def padding_notes(profile: ArchitectureProfile, layout: Layout, padding: Padding) -> Iterator[str]:
+    """What the padding of slices costs, and the layout that avoids it."""
+    specs = [layer.feed_forward for layer in profile.layers if isinstance(layer.feed_forward, RoutedExperts)]
+    if not specs or layout.expert_tp == 1:
+        return
+    columns = specs[0].width // layout.expert_tp
+    padded = _up(columns, padding.width)
+    if padded != columns:
+        whole = layout.ep * layout.expert_tp
+        instead = f"; whole experts avoid it: --ep {whole}" if specs[0].router.num_experts % whole == 0 else ""
+        yield (
+            f"expert width {specs[0].width} cut into {layout.expert_tp} slices of {columns} columns is stored as "
+            f"{padded}, {100 * padded / columns - 100:.0f}% more{instead}"
+        )
 
 
 def _up(size: int, multiple: int) -> int:

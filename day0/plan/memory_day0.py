@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from day0.plan.activations import forward_peak, logits_peak, stored_attention_bytes
-from day0.plan.cluster import GIB, Cluster
+from day0.plan.cluster import GIB, Cluster, Gpu
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import complete_plain, expert_pool, stage_layouts, whole_products
 from day0.plan.memory import (
@@ -66,8 +66,8 @@ class Day0Accounting:
             found.append(Violation("engine", "day0's runtime keeps every expert once", remedy))
         return tuple(found)
 
-    def notes(self, parts: ModelParts, layout: Layout) -> tuple[str, ...]:
-        del parts
+    def notes(self, parts: ModelParts, layout: Layout, gpu: Gpu) -> tuple[str, ...]:
+        del parts, gpu
         if layout.ranks == 1:
             return ()
         return (

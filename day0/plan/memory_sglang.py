@@ -105,8 +105,8 @@ class SglangAccounting:
             )
         return ()
 
-    def notes(self, parts: ModelParts, layout: Layout) -> tuple[str, ...]:
-        del parts
+    def notes(self, parts: ModelParts, layout: Layout, gpu: Gpu) -> tuple[str, ...]:
+        del parts, gpu
         if layout.dp > 1 and layout.tp > layout.attention_tp:
             return (f"DP attention: {layout.dp} replicas of attention share the experts of {layout.tp} ranks",)
         return ()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from day0.plan.activations import forward_peak, logits_peak
 from day0.plan.cluster import GIB, Cluster, Gpu
 from day0.plan.engine_version import Release, is_since
-from day0.plan.expert_padding import padded_bytes, vllm_padding
+from day0.plan.expert_padding import padded_bytes, padding_notes, vllm_padding
 from day0.plan.kv_formats import is_latent, kernel_entry, pending_planes
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import complete_plain, expert_pool, stage_layouts, whole_products
@@ -92,8 +92,14 @@ class VllmAccounting:
             )
         return tuple(found)
 
-    def notes(self, parts: ModelParts, layout: Layout) -> tuple[str, ...]:
-        notes = []
+    def notes(self, parts: ModelParts, layout: Layout, gpu: Gpu) -> tuple[str, ...]:
+        notes = list(padding_notes(parts.profile, layout, vllm_padding(parts.profile, gpu, self.version)))
+        tower = parts.profile.vision
+        if tower is not None and tower.num_heads % layout.attention_tp:
+            notes.append(
+                f"the vision tower's {tower.num_heads} heads do not divide by tp {layout.attention_tp}: start with "
+                "--mm-encoder-tp-mode data, which holds the whole tower on every rank, as counted here"
+            )
         if layout.cp > 1 and any(mixer.state_shapes() for mixer in parts.mixers):
             notes.append("check that the installed vLLM takes decode context parallelism on hybrid models")
         return tuple(notes)

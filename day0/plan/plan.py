@@ -144,7 +144,8 @@ class Planner:
             violations += memory_violations(needs, budgets, self.workload)
         notes = (
             *layout_notes(self._parts, layout, self.cluster),
-            *self.accounting.notes(self._parts, layout),
+            *self.accounting.notes(self._parts, layout, self.cluster.gpu),
+            *_tower_notes(self.profile, self._cuts(layout), layout),
             *_stage_notes(self.profile, needs),
         )
         fits = not violations
@@ -340,6 +341,15 @@ def _stage_notes(profile: ArchitectureProfile, needs: tuple[RankNeed, ...]) -> t
             f"attention residuals cross stages with their snapshots: up to {max(sent)} vectors, {size} bytes per token"
         )
     return tuple(notes)
+
+
+def _tower_notes(profile: ArchitectureProfile, cuts: Cuts, layout: Layout) -> tuple[str, ...]:
+    if profile.vision is None or layout.stage_ranks == 1:
+        return ()
+    heads = profile.vision.num_heads
+    if cuts.vision > 1 and heads % cuts.vision == 0:
+        return (f"the vision tower's {heads} heads are cut over {cuts.vision} ranks of the first stage",)
+    return ("every rank of the first stage holds the whole vision tower",)
 
 
 def _without_formula(parts: ModelParts) -> tuple[str, ...]:

@@ -73,10 +73,13 @@ class WeightRow:
     values: int = 0
 
     def on_rank(self, cuts: Cuts) -> int:
-        """Bytes one rank holds. A cut finer than the units leaves one unit on each rank (key/value heads)."""
+        """Bytes one rank holds. A cut finer than the units leaves one unit on each rank (key/value heads); a tower
+        whose heads do not divide is held whole."""
         if self.kind is None:
             return self.nbytes
         pieces = cuts.of(self.kind)
+        if self.kind == "vision" and self.units % pieces:
+            return self.nbytes
         units = self.units
         if self.kind in ("embed", "head") and pieces > 1:
             units = -(-units // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE

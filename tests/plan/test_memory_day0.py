@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from day0.plan.cluster import parse_cluster
 from day0.plan.layout import Layout, LayoutRequest, model_parts
 from day0.plan.memory_day0 import Day0Accounting
 from day0.plan.plan import Plan, Planner
@@ -110,7 +111,7 @@ def test_more_than_one_rank_is_sized_and_said_to_be_beyond_the_runtime(
     plan = only_plan(planner(kimi_k3, "b300:8", context=65536), tp=8)
     assert plan.fits is True
     assert any("one process on one device" in note for note in plan.notes)
-    assert Day0Accounting().notes(model_parts(kimi_k3), Layout()) == ()
+    assert Day0Accounting().notes(model_parts(kimi_k3), Layout(), parse_cluster("b300:8").gpu) == ()
 
 
 @pytest.mark.parametrize(("sizes", "demand"), [({"tp": 8, "cp": 2}, {}), ({"tp": 8}, {"kv_dtype": "fp8"})])

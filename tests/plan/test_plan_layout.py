@@ -150,3 +150,17 @@ def test_a_dense_model_and_our_runtime_have_no_second_copies(planner: Any, profi
     ours = planner(profiles["qwen3-30b-a3b"], "h200:8", "day0", context=8192, redundant_experts=8)
     layout = ours.accounting.complete(LayoutRequest(tp=8, ep=8), ours.profile, 8)
     assert "engine" in [each.rule for each in ours.check(layout)]
+
+
+def test_what_slices_and_towers_cost_is_told(planner: Any, profiles: Profiles) -> None:
+    """Kimi K3's experts are 3,072 wide: 384 columns on each of eight ranks, which older kernels store as 512."""
+    made = planner(profiles["kimi-k3"], "b300:8", "vllm", "0.30.0", context=8192)
+    sliced = made.plan(made.accounting.complete(LayoutRequest(tp=8), made.profile, 8)).notes
+    whole = made.plan(made.accounting.complete(LayoutRequest(tp=8, ep=8), made.profile, 8)).notes
+    (note,) = [each for each in sliced if "columns" in each]
+    assert "slices of 384 columns is stored as 512, 33% more" in note and "--ep 8" in note
+    assert not any("columns" in each for each in whole)
+    tower = made.profile.vision
+    assert tower is not None
+    placed = [each for each in sliced if "vision tower" in each]
+    assert placed and ("data" in placed[0]) is bool(tower.num_heads % 8)
