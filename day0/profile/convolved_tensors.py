@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from day0.profile.draft import Draft
@@ -60,8 +61,13 @@ def relative_convolved_drafts(spec: RelativeConvolvedAttention, hidden: int) -> 
 
 
 def parallel_drafts(spec: ParallelMixers, hidden: int) -> Iterator[Draft]:
-    yield from grouped_query_drafts(spec.attention, hidden)
-    yield from mamba2_drafts(spec.state_space, hidden)
+    """Those of both, each under a name of its own within the mixer."""
+    for name, drafts in (
+        ("attention", grouped_query_drafts(spec.attention, hidden)),
+        ("state_space", mamba2_drafts(spec.state_space, hidden)),
+    ):
+        for draft in drafts:
+            yield replace(draft, path=f"mixer.{name}." + draft.path.removeprefix("mixer."))
 
 
 def branch_convolution_drafts(spec: BranchConvolution) -> Iterator[Draft]:

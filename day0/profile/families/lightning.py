@@ -90,7 +90,8 @@ MINIMAX_01 = Family(
     read_feed_forward=_read_minimax_experts,
     finish_layer=_weigh_branches,
     norm_eps_default=1e-5,
-    storage=Storage(joined=_JOINED_QKV, float32=("ffn.router.weight",)),
+    # Each head's q, k and v, then the next head's.
+    storage=Storage(joined=_JOINED_QKV, by_turns=tuple(_JOINED_QKV), float32=("ffn.router.weight",)),
     names={
         **LLAMA_NAMES,
         "layers.{l}.mixer.qkv_proj.weight": f"{_MINIMAX_LAYER}.self_attn.qkv_proj.weight",

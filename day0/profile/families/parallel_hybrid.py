@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from day0.errors import InputError
 from day0.profile.config_reader import ConfigReader
+from day0.profile.families.decoder_names import ATTENTION_LEAVES, under
 from day0.profile.families.family import Family
 from day0.profile.families.granite import GRANITE_MOE_SHARED
 from day0.profile.families.mamba_hybrid import BAMBA, KERNEL_CHOICES, mamba_names
@@ -84,6 +85,11 @@ FALCON_H1 = replace(
     read_mixer=_read_falcon_mixer,
     read_feed_forward=_read_falcon_mlp,
     read_ends=_falcon_ends,
+    names={
+        **BAMBA.names,
+        **mamba_names("layers.{l}.mixer.state_space", "model.layers.{l}.mamba"),
+        **under("layers.{l}.mixer.attention", "model.layers.{l}.self_attn", ATTENTION_LEAVES),
+    },
     inert=(*KERNEL_CHOICES, "mamba_use_mlp", "attn_layer_indices", "mlp_expansion_factor", "time_step_min"),
 )
 

@@ -151,7 +151,8 @@ _NEXT_STORAGE = Storage(
         **_CONVOLUTION,
         _IN.format("qkvz"): tuple(_IN.format(name) for name in "qkvz"),
         _IN.format("ba"): tuple(_IN.format(name) for name in "ba"),
-    }
+    },
+    by_turns=(_IN.format("qkvz"), _IN.format("ba")),
 )
 _STORAGE = Storage(joined={**_CONVOLUTION, _IN.format("qkv"): tuple(_IN.format(name) for name in "qkv")})
 

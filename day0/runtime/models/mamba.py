@@ -84,7 +84,7 @@ class Mamba2Block(nn.Module):
         for name, tensor in (("conv", heads), ("steps_in", dt), ("b", b), ("c", c)):
             context.save(f"mixer.{name}", tensor)
         mixed = recur((heads, dt, b, c), self._step, self._chunk, context)
-        context.save("mixer.attention", mixed)
+        context.save("mixer.scan", mixed)
         context.save("mixer.gate", gate)
         gated = self._gated(mixed.flatten(1), gate)
         context.save("mixer.gated", gated)
