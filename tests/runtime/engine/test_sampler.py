@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from day0.runtime.batch import Request, SamplingParams
-from day0.runtime.engine.sampler import Sampler, _cut, _penalised
+from day0.runtime.engine.sampler import Sampler, _kept, _penalised
 from day0.runtime.engine.sequence import Sequence
 
 LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -3.0])
@@ -84,16 +84,20 @@ def test_min_p(min_p: float, count: int) -> None:
 
 def test_cuts_follow_one_another() -> None:
     # top_k leaves 4, of which top_p 0.9 keeps 3 (0.58, 0.79, 0.92), of which min_p 0.3 keeps 2.
-    cut = _cut(LOGITS, SamplingParams(temperature=1.0, top_k=4, top_p=0.9, min_p=0.3))
-    assert torch.isfinite(cut).tolist() == [True, True, False, False, False, False]
-    without = _cut(LOGITS, SamplingParams(temperature=1.0, top_k=4, top_p=0.9))
-    assert torch.isfinite(without).tolist() == [True, True, True, False, False, False]
+    params = [SamplingParams(top_k=4, top_p=0.9, min_p=0.3), SamplingParams(top_k=4, top_p=0.9), SamplingParams()]
+    assert _kept(LOGITS.repeat(3, 1), params).sum(dim=-1).tolist() == [2, 3, 6]
+
+
+def test_equal_values_stand_or_fall_together_at_top_k() -> None:
+    assert _kept(torch.tensor([[2.0, 1.0, 1.0, 0.0]]), [SamplingParams(top_k=2)]).tolist() == [
+        [True, True, True, False]
+    ]
 
 
 def test_order_of_the_vocabulary_does_not_matter_to_cuts() -> None:
     order = torch.tensor([3, 5, 0, 4, 1, 2])
-    params = SamplingParams(temperature=1.0, top_p=0.8)
-    assert torch.equal(_cut(LOGITS[order], params), _cut(LOGITS, params)[order])
+    found = shares(LOGITS[order], top_p=0.8)
+    assert {int(order[place]) for place, share in enumerate(found) if share} == {0, 1, 2}
 
 
 def test_greedy_takes_the_best_whatever_the_cuts() -> None:
@@ -112,7 +116,7 @@ def test_the_smallest_temperatures_are_greedy_and_finite(temperature: float) -> 
 @pytest.mark.parametrize("scale", [1.0, 1e30, -1e30])
 def test_no_repetition_penalty_leaves_the_numbers(penalty: float, scale: float) -> None:
     one = sequence(prompt=(0, 1, 5), temperature=1.0, repetition_penalty=penalty, seed=1)
-    assert torch.isfinite(_penalised(LOGITS * scale, one, one.request.params)).all()
+    assert torch.isfinite(_penalised(LOGITS[None] * scale, [one])).all()
     assert 0 <= Sampler(0).sample(LOGITS[None] * scale, [one])[0].token_id < len(LOGITS)
 
 
@@ -120,18 +124,18 @@ def test_penalties_by_hand() -> None:
     # Token 0 is in the prompt alone, 1 was generated twice, 3 once.
     one = sequence(prompt=(0,), generated=(1, 3, 1), presence_penalty=0.5, frequency_penalty=0.25)
     wanted = [2.0, 1.0 - 2 * 0.25 - 0.5, 0.5, 0.0 - 0.25 - 0.5, -1.0, -3.0]
-    assert _penalised(LOGITS, one, one.request.params).tolist() == pytest.approx(wanted)
+    assert _penalised(LOGITS[None], [one])[0].tolist() == pytest.approx(wanted)
 
 
 def test_repetition_penalty_by_hand() -> None:
     # Over prompt and generated tokens: positive logits are divided, negative ones multiplied.
     one = sequence(prompt=(0, 4), generated=(1,), repetition_penalty=2.0)
-    assert _penalised(LOGITS, one, one.request.params).tolist() == [1.0, 0.5, 0.5, 0.0, -2.0, -3.0]
+    assert _penalised(LOGITS[None], [one])[0].tolist() == [1.0, 0.5, 0.5, 0.0, -2.0, -3.0]
 
 
 def test_negative_penalties_reward() -> None:
     one = sequence(generated=(5,), presence_penalty=-2.0)
-    assert _penalised(LOGITS, one, one.request.params)[5] == -1.0
+    assert _penalised(LOGITS[None], [one])[0, 5] == -1.0
 
 
 def test_penalties_change_the_greedy_choice() -> None:
@@ -141,7 +145,20 @@ def test_penalties_change_the_greedy_choice() -> None:
 
 def test_without_penalties_nothing_is_computed() -> None:
     one = sequence(generated=(0, 0))
-    assert _penalised(LOGITS, one, one.request.params) is LOGITS
+    logits = LOGITS[None]
+    assert _penalised(logits, [one]) is logits
+
+
+def test_penalties_are_of_their_own_row() -> None:
+    rows = [
+        sequence(),
+        sequence(generated=(0, 0), frequency_penalty=0.5),
+        sequence(generated=(1,), presence_penalty=1.0),
+    ]
+    found = _penalised(LOGITS.repeat(3, 1), rows)
+    assert found[0].equal(LOGITS)
+    assert found[1].tolist() == pytest.approx([1.0, *LOGITS[1:].tolist()])
+    assert found[2].tolist() == pytest.approx([2.0, 0.0, *LOGITS[2:].tolist()])
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 3, 6, 20])
@@ -178,6 +195,50 @@ def test_a_seeded_request_draws_the_same_alone_and_in_any_batch() -> None:
     assert draw(Sampler(9), [*others[:2], seeded(), *others[2:]], 30)["mine"] == alone
     assert len(set(alone)) > 1
     assert draw(Sampler(0), [sequence("mine", temperature=1.5, seed=12)], 30)["mine"] != alone
+
+
+KINDS: tuple[dict[str, float], ...] = (
+    {},
+    {"temperature": 0.7},
+    {"temperature": 1.0, "top_k": 9},
+    {"temperature": 2.0, "top_p": 0.8},
+    {"temperature": 1.0, "min_p": 0.05, "top_p": 0.95, "top_k": 50},
+    {"temperature": 1.0, "repetition_penalty": 1.3, "frequency_penalty": 0.4},
+    {"presence_penalty": 1.5},
+)
+
+
+def test_no_row_has_a_say_in_another() -> None:
+    """Every kind of request, alone and among the others in any order: the same tokens and log probabilities."""
+    generator = torch.Generator().manual_seed(4)
+    vocab, steps = 1009, 6
+    logits = torch.randn(steps, len(KINDS), vocab, generator=generator) * 3
+    logits[:, :, 5] = logits[:, :, 6] = logits.amax(dim=-1)  # equal values, whose order must not depend on others
+
+    def run(rows: list[int]) -> dict[int, list[tuple[int, float | None, object]]]:
+        sampler = Sampler(0)
+        made = [sequence(str(row), seed=row, logprobs=row % 3, **KINDS[row]) for row in rows]
+        found: dict[int, list[tuple[int, float | None, object]]] = {row: [] for row in rows}
+        for step in logits:
+            for row, one, sampled in zip(rows, made, sampler.sample(step[rows], made), strict=True):
+                one.token_ids.append(sampled.token_id)
+                found[row].append((sampled.token_id, sampled.logprob, sampled.top_logprobs))
+        return found
+
+    together = run(list(range(len(KINDS))))
+    assert run(list(range(len(KINDS)))[::-1]) == together
+    for row in range(len(KINDS)):
+        assert run([row])[row] == together[row]
+
+
+def test_what_has_no_probability_is_never_drawn(monkeypatch) -> None:
+    largest = torch.nextafter(torch.ones(1), torch.zeros(1))
+    for logits in (torch.tensor([[0.0, 0.0, float("-inf")]]), torch.tensor([[0.0, 0.0, -200.0]])):
+        for uniform, wanted in ((largest, 1), (torch.ones(1), 1), (torch.zeros(1), 0)):
+            monkeypatch.setattr(torch, "rand", lambda *shape, uniform=uniform, **rest: uniform)
+            assert Sampler(0).sample(logits, [sequence(temperature=1.0)])[0].token_id == wanted
+            cut = sequence(temperature=1.0, top_p=0.999)
+            assert Sampler(0).sample(logits.flip(-1), [cut])[0].token_id == wanted + 1
 
 
 def test_unseeded_requests_differ_from_each_other_and_repeat_with_the_engine_seed() -> None:
