@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 from day0.cli import plan_options as options
 from day0.cli.output import emit as emit_document
 from day0.cli.output import status_console, write_file, write_stdout
-from day0.engines.emit import EMIT_FORMS
+from day0.cli.plan_launch import launch_request, launch_text
 from day0.engines.launch import Launch, LaunchRequest
 from day0.engines.table import LAUNCHERS
 from day0.errors import ExitCode, InputError
@@ -19,7 +18,6 @@ from day0.plan.layout import LayoutRequest
 from day0.plan.packing_unsaid import unsaid_packing
 from day0.plan.plan import Plan, Planner
 from day0.plan.plan_file import PlanFile, read_plan, write_plan
-from day0.plan.recipe import launch_facts
 from day0.plan.search import Answer, search, validate
 from day0.plan.workload import Workload, make_workload
 from day0.profile.profile import ArchitectureProfile
@@ -27,7 +25,6 @@ from day0.profile.read import read_profile
 from day0.report.plan_document import plan_document
 from day0.report.plan_html import html_document
 from day0.report.plan_text import render
-from day0.source.model_files import ModelFiles
 from day0.source.resolve import resolve
 
 
@@ -52,6 +49,7 @@ def command(
     max_num_batched_tokens: options.MaxBatchedTokens = None,
     load: options.Load = None,
     speculate: options.Speculate = None,
+    engine_arg: options.EngineArg = None,
     redundant_experts: options.RedundantExperts = None,
     rank_by: options.RankBy = options.Goal.THROUGHPUT,
     most_context: options.MostContext = False,
@@ -94,7 +92,7 @@ def command(
         planner, answer = questions.fewest_gpus(planner, layout, top)
     else:
         answer = _answer(planner, layout, saved, top, rank_by.value)
-    requests = _launch_requests(answer, files, planner)
+    requests = tuple(launch_request(plan, planner, files, engine_args=engine_arg or ()) for plan in answer.plans)
     launches = tuple(LAUNCHERS[accounting.name](each) for each in requests)
     document = plan_document(files, planner, answer, launches, time.perf_counter() - started)
     if html is not None:
@@ -103,7 +101,7 @@ def command(
         emit_document(document, as_json=json, output=output, render=lambda console: render(document, console))
         return _exit_code(answer)
     emit_document(document, as_json=False, output=output, render=lambda console: None)
-    return _emit(emit, answer.plans[0], requests[0], launches[0], accounting)
+    return _emit(emit, answer.plans[0], requests[0], launches[0])
 
 
 def _accounting(saved: PlanFile | None, engine: options.Engine | None, version: str | None) -> Accounting:
@@ -142,28 +140,11 @@ def _answer(planner: Planner, request: LayoutRequest, saved: PlanFile | None, to
     return search(planner, top, goal)
 
 
-def _launch_requests(answer: Answer, files: ModelFiles, planner: Planner) -> tuple[LaunchRequest, ...]:
-    """What the engine is to be told for each plan; without weights at hand, the model is left open."""
-    accounting = planner.accounting
-    recipe = files.id.removeprefix("recipe:") if files.source == "recipe" else None
-    facts = launch_facts(planner.profile, accounting.name, recipe)
-    target = files.id
-    if files.source in ("recipe", "config"):  # neither has weights; a recipe may name the model they belong to
-        target = facts.model or "MODEL"
-        if facts.model is None:
-            remark = "put the weights' folder or hub id in place of MODEL: there were none to plan from"
-            facts = replace(facts, notes=(*facts.notes, remark))
-    return tuple(
-        LaunchRequest(plan, target, files.revision, planner.cluster, planner.workload, accounting.version, facts)
-        for plan in answer.plans
-    )
-
-
 def _exit_code(answer: Answer) -> ExitCode:
     return {True: ExitCode.YES, False: ExitCode.NO, None: ExitCode.CANNOT_SAY}[answer.fits]
 
 
-def _emit(form: options.Form, plan: Plan, request: LaunchRequest, launch: Launch, accounting: Accounting) -> ExitCode:
+def _emit(form: options.Form, plan: Plan, request: LaunchRequest, launch: Launch) -> ExitCode:
     """Print the plan in another form; one that does not fit is printed as a plan file only."""
     status = status_console()
     verdict = {True: ExitCode.YES, False: ExitCode.NO, None: ExitCode.CANNOT_SAY}[plan.fits]
@@ -174,7 +155,7 @@ def _emit(form: options.Form, plan: Plan, request: LaunchRequest, launch: Launch
             plan,
             model=request.model,
             revision=request.revision,
-            version=accounting.version,
+            version=request.engine_version,
             cluster=request.cluster,
             workload=request.workload,
         )
@@ -183,10 +164,5 @@ def _emit(form: options.Form, plan: Plan, request: LaunchRequest, launch: Launch
     if plan.fits is False:
         status.print("the plan does not fit: there is nothing to launch")
         return verdict
-    if not launch.argv:
-        reason = "; ".join(launch.notes) or f"cannot start {plan.layout.ranks} ranks"
-        raise InputError(reason, where=f"--engine {plan.engine}", hint="--emit yaml keeps the plan")
-    if form is not options.Form.COMMAND and launch.image is None:
-        raise InputError(f"{plan.engine} has no container image", where=f"--emit {form.value}", hint="--emit command")
-    write_stdout(EMIT_FORMS[form.value](request, launch).encode())
+    write_stdout(launch_text(form.value, request, launch, f"--engine {plan.engine}").encode())
     return verdict

@@ -92,3 +92,7 @@ RedundantExperts = Annotated[
     int | None,
     typer.Option(min=0, metavar="N", help="Experts of each layer kept twice, to even out the load. [default: 0]"),
 ]
+EngineArg = Annotated[
+    list[str] | None,
+    typer.Option(metavar="WORD", help="A word of your own for the engine: --engine-arg=--flag, once for each word."),
+]

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from day0.engines.emit import EMIT_FORMS
-from day0.engines.launch import LaunchRequest
+from day0.cli.plan_launch import launch_request, launch_text
 from day0.engines.table import LAUNCHERS
 from day0.errors import EnvironmentFault, InputError
 from day0.plan.accounting import accounting_for
 from day0.plan.plan import Planner
 from day0.plan.plan_file import PlanFile, read_plan
-from day0.plan.recipe import launch_facts
 from day0.profile.read import read_profile
 from day0.source.resolve import resolve
 
@@ -56,12 +54,5 @@ def command_of_other_engine(model: str, engine: str, path: Path | None, host: st
     if plan.fits is False:
         reasons = "; ".join(violation.message for violation in plan.violations)
         raise InputError(f"the plan does not fit this model: {reasons}", where=str(path), hint="make a new plan")
-    facts = launch_facts(profile, engine)
-    target = facts.model if files.source == "recipe" and facts.model else files.id
-    request = LaunchRequest(
-        plan, target, files.revision, saved.cluster, saved.workload, saved.engine_version, facts, host, port
-    )
-    launch = LAUNCHERS[engine](request)
-    if not launch.argv:
-        raise InputError("; ".join(launch.notes), where=str(path))
-    return EMIT_FORMS["command"](request, launch)
+    request = launch_request(plan, planner, files, host=host, port=port)
+    return launch_text("command", request, LAUNCHERS[engine](request), str(path))

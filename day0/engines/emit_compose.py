@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from day0.engines.containers import HUB_CACHE, SHARED_MEMORY_GIB, gpus_of_a_node, model_folder, vendor
 from day0.engines.launch import Launch, LaunchRequest
 from day0.engines.shell import is_open
+from day0.errors import InputError
 from day0.source.data_files import dump_yaml
-
-SHARED_MEMORY = "32gb"
-"""Room for the ranks of a node to exchange tensors through /dev/shm."""
 
 
 def compose_file(request: LaunchRequest, launch: Launch) -> str:
@@ -19,20 +18,29 @@ def compose_file(request: LaunchRequest, launch: Launch) -> str:
 
 
 def _service(request: LaunchRequest, launch: Launch, argv: tuple[str, ...]) -> dict[str, Any]:
-    service: dict[str, Any] = {
+    return {
         "image": launch.image,
         "entrypoint": [argv[0]],
         "command": [_literal(word) for word in argv[1:]],
         "network_mode": "host",
         "ipc": "host",
-        "shm_size": SHARED_MEMORY,
+        "shm_size": f"{SHARED_MEMORY_GIB}gb",
+        "ulimits": {"memlock": -1, "stack": 67108864},
         "restart": "on-failure",
-        "volumes": ["${HF_HOME:-~/.cache/huggingface}:/root/.cache/huggingface"],
+        "volumes": _volumes(request),
+        # the token is passed on from the shell of `docker compose`, never written down
+        "environment": {"HF_TOKEN": "${HF_TOKEN:-}", **{name: _literal(word) for name, word in launch.env.items()}},
+        **_devices(request),
     }
-    if launch.env:
-        service["environment"] = {name: _literal(value) for name, value in launch.env.items()}
-    service.update(_devices(request))
-    return service
+
+
+def _volumes(request: LaunchRequest) -> list[str | dict[str, Any]]:
+    volumes: list[str | dict[str, Any]] = [f"${{HF_HOME:-~/.cache/huggingface}}:{HUB_CACHE}"]
+    folder = model_folder(request)
+    if folder is not None:
+        path = _literal(folder)
+        volumes.append({"type": "bind", "source": path, "target": path, "read_only": True})
+    return volumes
 
 
 def _literal(word: str) -> str:
@@ -42,8 +50,12 @@ def _literal(word: str) -> str:
 
 def _devices(request: LaunchRequest) -> dict[str, Any]:
     """How compose hands over GPUs: a reservation for NVIDIA, device files for AMD."""
-    if request.cluster.gpu.vendor == "amd":
+    maker = vendor(request)
+    if maker == "amd":
         return {"devices": ["/dev/kfd", "/dev/dri"], "group_add": ["video", "render"]}
-    gpus = min(request.cluster.gpus_per_node, request.plan.layout.ranks)
-    reservation = {"driver": "nvidia", "count": gpus, "capabilities": ["gpu"]}
+    if maker != "nvidia":
+        raise InputError(
+            f"how a compose file hands over GPUs of {maker} is not known", where="--emit compose", hint="--emit command"
+        )
+    reservation = {"driver": "nvidia", "count": gpus_of_a_node(request), "capabilities": ["gpu"]}
     return {"deploy": {"resources": {"reservations": {"devices": [reservation]}}}}

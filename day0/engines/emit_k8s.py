@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from day0.engines.containers import HUB_CACHE, SHARED_MEMORY_GIB, gpus_of_a_node, model_folder, resource
 from day0.engines.launch import NODE_RANK, Launch, LaunchRequest
 from day0.engines.shell import shell_line
 from day0.source.data_files import dump_yaml
 
-_GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 _START_SECONDS = 3600
 """How long loading may take before the pod is started again."""
 
@@ -65,28 +65,49 @@ def _leader_worker_set(name: str, request: LaunchRequest, launch: Launch) -> dic
 
 
 def _pod(request: LaunchRequest, launch: Launch, argv: tuple[str, ...], *, serves: bool) -> dict[str, Any]:
-    gpus = min(request.cluster.gpus_per_node, request.plan.layout.ranks)
-    resource = _GPU_RESOURCES.get(request.cluster.gpu.vendor, "nvidia.com/gpu")
     variables = ""
     if request.nodes > 1:
         variables = f'HEAD_ADDRESS="$LWS_LEADER_ADDRESS" {NODE_RANK}="$LWS_WORKER_INDEX"\n'
+    volumes = _volumes(request)
     container: dict[str, Any] = {
         "name": "engine",
         "image": launch.image,
-        "command": ["/bin/sh", "-c", f"{variables}exec {shell_line(argv)}"],
-        "env": [{"name": name, "value": value} for name, value in launch.env.items()],
-        "resources": {"limits": {resource: gpus}},
-        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+        "command": ["/bin/sh", "-c", _literal(f"{variables}exec {shell_line(argv)}")],
+        "env": [_token(), *({"name": name, "value": _literal(value)} for name, value in launch.env.items())],
+        "resources": {"limits": {resource(request): gpus_of_a_node(request)}},
+        "volumeMounts": [{"name": name, "mountPath": path} for name, (path, _) in volumes.items()],
     }
     if serves:
         health = {"httpGet": {"path": "/health", "port": launch.port}}
         container["ports"] = [{"containerPort": launch.port}]
         container["startupProbe"] = {**health, "periodSeconds": 10, "failureThreshold": _START_SECONDS // 10}
         container["readinessProbe"] = {**health, "periodSeconds": 10}
-    return {
-        "containers": [container],
-        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "32Gi"}}],
+    return {"containers": [container], "volumes": [{"name": name, **made} for name, (_, made) in volumes.items()]}
+
+
+def _volumes(request: LaunchRequest) -> dict[str, tuple[str, dict[str, Any]]]:
+    """What is mounted where: shared memory, the node's own cache of hub models, and a model's folder."""
+    volumes: dict[str, tuple[str, dict[str, Any]]] = {
+        "shm": ("/dev/shm", {"emptyDir": {"medium": "Memory", "sizeLimit": f"{SHARED_MEMORY_GIB}Gi"}}),
+        "hub": (HUB_CACHE, {"hostPath": {"path": HUB_CACHE, "type": "DirectoryOrCreate"}}),
     }
+    folder = model_folder(request)
+    if folder is not None:
+        volumes["model"] = (folder, {"hostPath": {"path": folder, "type": "Directory"}})
+    return volumes
+
+
+def _token() -> dict[str, Any]:
+    """The hub's token, key `token` of a Secret `hf-token`, which may be missing."""
+    return {
+        "name": "HF_TOKEN",
+        "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token", "optional": True}},
+    }
+
+
+def _literal(value: str) -> str:
+    """Kubernetes fills in `$(NAME)` in commands and in the values of variables, before any shell sees them."""
+    return value.replace("$(", "$$(")
 
 
 def _service(name: str, launch: Launch, nodes: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from day0.engines.containers import gpus_of_a_node
 from day0.engines.emit_k8s import resource_name
 from day0.engines.launch import NODE_RANK, Launch, LaunchRequest
 from day0.engines.shell import shell_line
@@ -11,14 +12,13 @@ from day0.engines.shell import shell_line
 
 def batch_script(request: LaunchRequest, launch: Launch) -> str:
     """For `sbatch`; the head is the first node of the allocation."""
-    gpus = min(request.cluster.gpus_per_node, request.plan.layout.ranks)
     exports = [f"export {name}={shlex.quote(value)}" for name, value in launch.env.items()]
     lines = [
         "#!/bin/bash",
         f"#SBATCH --job-name={resource_name(request.model)}",
         f"#SBATCH --nodes={request.nodes}",
         "#SBATCH --ntasks-per-node=1",
-        f"#SBATCH --gpus-per-node={gpus}",
+        f"#SBATCH --gpus-per-node={gpus_of_a_node(request)}",
         "#SBATCH --exclusive",
         "set -euo pipefail",
         # awk reads on to the end: `head` would not, and pipefail takes scontrol's broken pipe for a failure

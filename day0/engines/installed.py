@@ -29,7 +29,8 @@ except ImportError:
     from vllm.utils import FlexibleArgumentParser
 parser = FlexibleArgumentParser(prog="vllm")
 ServeSubcommand().subparser_init(parser.add_subparsers(dest="subparser"))
-parser.parse_args(words[1:])
+for words in lines:
+    parser.parse_args(words[1:])
 """
 
 _SGLANG = """
@@ -37,7 +38,8 @@ import argparse
 from sglang.srt.server_args import ServerArgs
 parser = argparse.ArgumentParser(prog="sglang")
 ServerArgs.add_cli_args(parser)
-parser.parse_args(words[3:])
+for words in lines:
+    parser.parse_args(words[3:])
 """
 
 _TRANSFORMERS = """
@@ -46,7 +48,8 @@ if not hasattr(app, "commands"):
     import typer
     app = typer.main.get_command(app)
 try:
-    app.commands["serve"].make_context("serve", words[2:])
+    for words in lines:
+        app.commands["serve"].make_context("serve", words[2:])
 except Exception as fault:
     if not hasattr(fault, "format_message"):
         raise
@@ -57,7 +60,7 @@ except Exception as fault:
 
 @dataclass(frozen=True, slots=True)
 class EngineParser:
-    """The packages an engine comes in, and a program that gives its parser the list `words`, an emitted argv."""
+    """The packages an engine comes in, and a program that gives its parser each of `lines`, the argv of the nodes."""
 
     packages: tuple[str, ...]
     program: str
@@ -78,16 +81,18 @@ def installed_version(engine: str, python: str = sys.executable) -> str | None:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
 
 
-def parser_verdict(engine: str, argv: Sequence[str], python: str = sys.executable) -> tuple[bool | None, str]:
-    """Whether the engine's own parser takes a command line, and what it says: (None, why) where it cannot be asked.
+def parser_verdict(
+    engine: str, lines: Sequence[Sequence[str]], python: str = sys.executable
+) -> tuple[bool | None, str]:
+    """Whether the engine's own parser takes all command lines, and what it says: (None, why) where it cannot be asked.
 
     It is asked in a process of its own, so that neither its imports nor its faults are ours.
     """
-    program = f"import json, sys\nwords = json.loads(sys.stdin.read())\n{PARSERS[engine].program}\nprint('TAKEN')\n"
+    program = f"import json, sys\nlines = json.loads(sys.stdin.read())\n{PARSERS[engine].program}\nprint('TAKEN')\n"
     try:
         done = subprocess.run(
             [python, "-c", program],
-            input=json.dumps(list(argv)),
+            input=json.dumps([list(words) for words in lines]),
             capture_output=True,
             text=True,
             errors="replace",
@@ -101,5 +106,5 @@ def parser_verdict(engine: str, argv: Sequence[str], python: str = sys.executabl
     refusals = [line.partition("error: ")[2] for line in done.stderr.splitlines() if "error: " in line]
     if done.returncode == 2 and refusals:
         return False, refusals[-1]
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    return None, lines[-1].strip() if lines else f"its parser ended with status {done.returncode}"
+    said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    return None, said[-1] if said else f"its parser ended with status {done.returncode}"

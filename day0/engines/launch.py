@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from day0.errors import InputError
 from day0.plan.cluster import Cluster
+from day0.plan.engine_version import Release, is_since, version_numbers
 from day0.plan.plan import Plan
 from day0.plan.recipe import LaunchFacts
 from day0.plan.workload import Workload
@@ -38,7 +40,8 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """A plan, what it is a plan of, and where the server listens. `model` is what the engine is to load."""
+    """A plan, what it is a plan of, and where the server listens. `model` is what the engine is to load; `folder` is
+    set where that is a folder of this machine, which a container has to be given."""
 
     plan: Plan
     model: str
@@ -49,6 +52,7 @@ class LaunchRequest:
     facts: LaunchFacts = field(default_factory=LaunchFacts)
     host: str = "0.0.0.0"
     port: int = 8000
+    folder: Path | None = None
 
     @property
     def nodes(self) -> int:
@@ -122,3 +126,22 @@ def merge_arguments(words: tuple[str, ...], extra: tuple[str, ...]) -> tuple[str
 def stage_partition(plan: Plan) -> str | None:
     """Layers of each stage, as both engines take them; None for one stage."""
     return ",".join(str(count) for count in plan.stage_layers) if plan.layout.pp > 1 else None
+
+
+def too_old(request: LaunchRequest) -> tuple[str, ...]:
+    """What is to be said where the asked version came before the first that knows the model."""
+    since = request.facts.since
+    if since is None or is_since(request.engine_version, Release(version_numbers(since), "")):
+        return ()
+    engine = request.plan.engine
+    return (f"{engine} {request.engine_version} does not know this model: {engine} {since} is the first that does",)
+
+
+def default_image(images: Mapping[str, str], vendor: str, version: str | None, newest: str) -> str | None:
+    """The publisher's image of a release for a maker's GPUs; a GPU without a maker is taken for NVIDIA's.
+
+    `newest` stands in for a version that is not given or is no release.
+    """
+    pattern = images.get(vendor or "nvidia")
+    is_release = version is not None and version_numbers(version) and version.replace(".", "").isalnum()
+    return pattern.format(version if is_release else newest) if pattern else None

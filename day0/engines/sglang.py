@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from day0.engines.flag_table import flag_table
-from day0.engines.launch import HEAD, Flag, Launch, LaunchRequest, command_lines, stage_partition
+from day0.engines.launch import (
+    HEAD,
+    Flag,
+    Launch,
+    LaunchRequest,
+    command_lines,
+    default_image,
+    stage_partition,
+    too_old,
+)
 from day0.plan.engine_version import Release, is_since
 
 INIT_PORT = 20000
 _OWN_SIZE = Release((0, 5, 23), "2026-10-30")
-DEFAULT_IMAGE = "lmsysorg/sglang:latest"
+IMAGES = {"nvidia": "lmsysorg/sglang:v{}"}
+"""The publisher's images by maker of the GPU; those for other makers carry a driver's version in their tag."""
 
 _KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "bf16": "bf16", "bfloat16": "bf16"}
 
@@ -66,18 +76,19 @@ def _running(request: LaunchRequest) -> int | None:
 
 def launch(request: LaunchRequest) -> Launch:
     """One `sglang.launch_server` per node; the environment tells SGLang which layers each stage gets."""
-    layout = request.plan.layout
+    layout, table = request.plan.layout, flag_table("sglang")
     env = dict(request.facts.env)
     if partition := stage_partition(request.plan):
         env["SGLANG_PP_LAYER_PARTITION"] = partition
-    image = request.facts.image or DEFAULT_IMAGE
+    image = request.facts.image or default_image(
+        IMAGES, request.cluster.gpu.vendor, request.engine_version, table.versions[-1]
+    )
     if _replicas(request) and request.nodes > 1:
         reason = f"{layout.dp} whole replicas over {request.nodes} nodes are {layout.dp} servers behind a router"
         return Launch((), env, image=image, port=request.port, notes=(reason,))
     command = ("python3", "-m", "sglang.launch_server", "--model-path", request.model)
     argv, worker = command_lines(FLAGS, request, command)
-    table = flag_table("sglang")
-    stale = table.complaints([word for line in argv for word in line], request.engine_version)
+    stale = too_old(request) or table.complaints([word for line in argv for word in line], request.engine_version)
     if stale:
         return Launch((), env, image=image, port=request.port, notes=stale)
     checked = table.record(request.engine_version)

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from day0.engines.flag_table import flag_table
-from day0.engines.launch import HEAD, Flag, Launch, LaunchRequest, command_lines, stage_partition
+from day0.engines.launch import (
+    HEAD,
+    Flag,
+    Launch,
+    LaunchRequest,
+    command_lines,
+    default_image,
+    stage_partition,
+    too_old,
+)
 
 RPC_PORT = 13345
 _PREDICTORS = '{"method": "mtp", "num_speculative_tokens": 1}'
-DEFAULT_IMAGE = "vllm/vllm-openai:latest"
+IMAGES = {
+    "nvidia": "vllm/vllm-openai:v{}",
+    "amd": "vllm/vllm-openai-rocm:v{}",
+    "huawei": "quay.io/ascend/vllm-ascend:v{}",
+}
+"""The publishers' images by maker of the GPU; their tags are releases."""
 
 _KV_DTYPES = {"fp8": "fp8", "fp8_e4m3": "fp8_e4m3", "bf16": "bfloat16", "bfloat16": "bfloat16"}
 
@@ -63,11 +77,13 @@ FLAGS: tuple[Flag, ...] = (
 
 def launch(request: LaunchRequest) -> Launch:
     """One `vllm serve` per node; the environment tells vLLM which layers each stage gets."""
-    layout = request.plan.layout
+    layout, table = request.plan.layout, flag_table("vllm")
     env = dict(request.facts.env)
     if partition := stage_partition(request.plan):
         env["VLLM_PP_LAYER_PARTITION"] = partition
-    image = request.facts.image or DEFAULT_IMAGE
+    image = request.facts.image or default_image(
+        IMAGES, request.cluster.gpu.vendor, request.engine_version, table.versions[-1]
+    )
     if _spans_by_replicas(request) and (layout.dp % request.nodes or layout.attention_tp * layout.pp > _node(request)):
         reason = (
             f"{layout.dp} replicas of {layout.attention_tp * layout.pp} ranks do not fill {request.nodes} nodes of "
@@ -75,8 +91,7 @@ def launch(request: LaunchRequest) -> Launch:
         )
         return Launch((), env, image=image, port=request.port, notes=(reason,))
     argv, worker = command_lines(FLAGS, request, ("vllm", "serve", request.model))
-    table = flag_table("vllm")
-    stale = table.complaints([word for line in argv for word in line], request.engine_version)
+    stale = too_old(request) or table.complaints([word for line in argv for word in line], request.engine_version)
     if stale:
         return Launch((), env, image=image, port=request.port, notes=stale)
     checked = table.record(request.engine_version)

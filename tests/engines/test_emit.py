@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,11 @@ import pytest
 
 from day0.engines.emit import EMIT_FORMS
 from day0.engines.emit_k8s import resource_name
-from day0.engines.launch import Launch, LaunchRequest
+from day0.engines.launch import Launch, LaunchRequest, default_image
 from day0.engines.table import LAUNCHERS
+from day0.engines.vllm import IMAGES
+from day0.errors import InputError
+from day0.plan.recipe import LaunchFacts
 from day0.source.data_files import load_yaml
 
 HOSTILE = "org/it's $(touch pwned) `touch pwned` ${HOME}"
@@ -95,6 +100,12 @@ def test_a_slurm_job_of_one_node_needs_no_branch(request_for: Any, stand_in: Pat
     subprocess.run(["bash", "-n", "-c", script], check=True)
 
 
+def kubelet(text: str) -> str:
+    """What a kubelet makes of a command: `$(NAME)` is filled in where it knows NAME, and `$$(` stands for `$(`."""
+    assert not re.search(r"(?<!\$)\$\((?!\()", text), "a reference that a kubelet would try to fill in"
+    return text.replace("$$(", "$(")
+
+
 def documents(text: str, tmp_path: Path) -> list[Any]:
     made = []
     for number, part in enumerate(text.split("---\n")):
@@ -119,7 +130,7 @@ def test_kubernetes_runs_nodes_as_a_leader_and_workers(request_for: Any, stand_i
     assert service["spec"]["selector"] == template["leaderTemplate"]["metadata"]["labels"]
     for node, container in enumerate((leader, worker)):
         called = run(
-            container["command"][2],
+            kubelet(container["command"][2]),
             stand_in,
             LWS_LEADER_ADDRESS="lead",
             LWS_WORKER_INDEX=str(node),
@@ -129,11 +140,13 @@ def test_kubernetes_runs_nodes_as_a_leader_and_workers(request_for: Any, stand_i
 
 
 def test_kubernetes_on_one_node_is_a_deployment(request_for: Any, tmp_path: Path) -> None:
-    request = request_for("llama-3.1-8b", "mi300x:1", "sglang", demand={"context": 8192})
+    request = request_for(
+        "llama-3.1-8b", "mi300x:1", "sglang", facts=LaunchFacts(image="rocm/image"), demand={"context": 8192}
+    )
     workload, service = documents(EMIT_FORMS["k8s"](request, launched(request)), tmp_path)
     assert workload["kind"] == "Deployment"
     container = workload["spec"]["template"]["spec"]["containers"][0]
-    assert container["resources"]["limits"] == {"amd.com/gpu": 1}
+    assert container["image"] == "rocm/image" and container["resources"]["limits"] == {"amd.com/gpu": 1}
     assert service["spec"]["selector"] == workload["spec"]["selector"]["matchLabels"]
 
 
@@ -148,13 +161,69 @@ def test_compose_has_a_service_per_node_and_fills_in_the_head_only(request_for: 
         assert all(word == "${HEAD_ADDRESS}" for word in words if "$" in word.replace("$$", ""))
         devices = service["deploy"]["resources"]["reservations"]["devices"]
         assert devices == [{"driver": "nvidia", "count": 8, "capabilities": ["gpu"]}]
-        assert service["environment"] == launch.env
+        assert service["environment"] == {"HF_TOKEN": "${HF_TOKEN:-}", **launch.env}
 
 
 def test_amd_gpus_reach_a_container_as_devices(request_for: Any, tmp_path: Path) -> None:
     request = request_for("llama-3.1-8b", "mi300x:1", "vllm", demand={"context": 8192})
     (compose,) = documents(EMIT_FORMS["compose"](request, launched(request)), tmp_path)
     assert compose["services"]["node-0"]["devices"] == ["/dev/kfd", "/dev/dri"]
+
+
+def test_workers_of_kubernetes_count_their_replicas_by_themselves(
+    request_for: Any, stand_in: Path, tmp_path: Path
+) -> None:
+    request = request_for("kimi-k3", "b200:8x2", "vllm", tp=4, dp=4, ep=16)
+    launch = launched(request)
+    workload, _ = documents(EMIT_FORMS["k8s"](request, launch), tmp_path)
+    worker = workload["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]["containers"][0]
+    variables = {"LWS_LEADER_ADDRESS": "lead", "LWS_WORKER_INDEX": "1", "NODE_RANK": "1"}
+    assert run(kubelet(worker["command"][2]), stand_in, **variables)[1] == filled(launch.argv[1], "lead")
+
+
+@pytest.mark.parametrize(("spec", "resource"), [("gaudi3:8", "habana.ai/gaudi"), ("h100:8", "nvidia.com/gpu")])
+def test_gpus_of_each_maker_have_their_own_resource(request_for: Any, tmp_path: Path, spec: str, resource: str) -> None:
+    facts = LaunchFacts(image="some/image")
+    request = request_for("llama-3.1-8b", spec, "vllm", facts=facts, tp=8, demand={"context": 8192})
+    workload, _ = documents(EMIT_FORMS["k8s"](request, launched(request)), tmp_path)
+    limits = workload["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+    assert limits == {resource: 8}
+
+
+@pytest.mark.parametrize(("form", "spec"), [("k8s", "kunlun-r200:8"), ("compose", "gaudi3:8")])
+def test_makers_whose_devices_are_not_known_are_refused(request_for: Any, form: str, spec: str) -> None:
+    facts = LaunchFacts(image="some/image")
+    request = request_for("llama-3.1-8b", spec, "vllm", facts=facts, tp=8, demand={"context": 8192})
+    with pytest.raises(InputError, match=r"not known|is known"):
+        EMIT_FORMS[form](request, launched(request))
+
+
+def test_a_model_on_this_machine_is_mounted_where_the_command_looks_for_it(request_for: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "a model$"
+    folder.mkdir()
+    request = request_for("llama-3.1-8b", "h100:1", "vllm", model=str(folder), demand={"context": 8192})
+    request = replace(request, folder=folder)
+    launch = launched(request)
+    (compose,) = documents(EMIT_FORMS["compose"](request, launch), tmp_path)
+    bind = compose["services"]["node-0"]["volumes"][1]
+    assert bind["source"].replace("$$", "$") == bind["target"].replace("$$", "$") == launch.argv[0][2]
+    workload, _ = documents(EMIT_FORMS["k8s"](request, launch), tmp_path)
+    pod = workload["spec"]["template"]["spec"]
+    assert {"name": "model", "hostPath": {"path": str(folder), "type": "Directory"}} in pod["volumes"]
+    assert {"name": "model", "mountPath": str(folder)} in pod["containers"][0]["volumeMounts"]
+
+
+@pytest.mark.parametrize(
+    ("vendor", "version", "image"),
+    [
+        ("nvidia", None, "vllm/vllm-openai:v0.32.0"),
+        ("", "0.26.0", "vllm/vllm-openai:v0.26.0"),
+        ("amd", "nightly 2026-11", "vllm/vllm-openai-rocm:v0.32.0"),
+        ("cambricon", None, None),
+    ],
+)
+def test_images_are_those_of_the_maker_and_the_version(vendor: str, version: str | None, image: str | None) -> None:
+    assert default_image(IMAGES, vendor, version, "0.32.0") == image
 
 
 @pytest.mark.parametrize(

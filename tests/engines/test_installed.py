@@ -23,7 +23,7 @@ SERVE = ("transformers", "serve", "org/model")
 )
 def test_the_engine_installed_here_is_asked(words: tuple[str, ...], verdict: bool, said: str) -> None:
     assert installed_version("transformers") is not None
-    taken, reason = parser_verdict("transformers", (*SERVE, *words))
+    taken, reason = parser_verdict("transformers", [SERVE, (*SERVE, *words)])
     assert taken is verdict and said in reason
 
 
@@ -50,14 +50,14 @@ def test_an_engine_that_is_not_there_has_no_version() -> None:
         ("import os; os.close(1)", None, ""),
         ("print('error: no such flag', file=sys.stderr); sys.exit(2)", False, "no such flag"),
         ("sys.exit(2)", None, "status 2"),
-        ("assert words == ['serve', '--flag', 'a b', '$HOME']", True, ""),
+        ("assert lines == [['serve', '--flag', 'a b', '$HOME']]", True, ""),
     ],
 )
 def test_a_parser_that_breaks_has_said_nothing(
     program: str, verdict: bool | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installed, "PARSERS", {"engine": EngineParser(("engine",), program)})
-    taken, reason = parser_verdict("engine", ("serve", "--flag", "a b", "$HOME"))
+    taken, reason = parser_verdict("engine", [("serve", "--flag", "a b", "$HOME")])
     assert taken is verdict and said in reason
 
 
@@ -65,4 +65,4 @@ def test_a_parser_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
     sleeps = EngineParser(("engine",), "import time; time.sleep(60)")
     monkeypatch.setattr(installed, "PARSERS", {"engine": sleeps})
     monkeypatch.setattr(installed, "PARSE_SECONDS", 0.5)
-    assert parser_verdict("engine", ("serve",), sys.executable) == (None, "its parser was not ready within 0.5 s")
+    assert parser_verdict("engine", [("serve",)], sys.executable) == (None, "its parser was not ready within 0.5 s")
