@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import operator_references as exact
 import torch
+from operator_cases_recurrent import RECURRENT
 from operator_draw import Draw, Facts, Prepared
 
 from day0.runtime.batch import Request, SamplingParams
@@ -85,7 +86,8 @@ def _l2_norm(draw: Draw, f: Facts) -> Prepared:
 def _gated_rms_norm(draw: Draw, f: Facts) -> Prepared:
     shape = (f["tokens"], f["heads"], f["head_dim"])
     (x, x64), (gate, gate64), (weight, weight64) = draw.wide(*shape), draw.normal(*shape), draw.normal(f["head_dim"])
-    return (x, weight, gate, f["eps"]), (exact.rms_norm(x64, weight64, f["eps"]) * exact.sigmoid(gate64),)
+    factor = {"sigmoid": exact.sigmoid, "silu": exact.silu}[f["activation"]](gate64)
+    return (x, weight, gate, f["eps"], f["activation"]), (exact.rms_norm(x64, weight64, f["eps"]) * factor,)
 
 
 def _pointwise(function: Callable[..., Any], *scalars: str) -> Callable[[Draw, Facts], Prepared]:
@@ -95,6 +97,16 @@ def _pointwise(function: Callable[..., Any], *scalars: str) -> Callable[[Draw, F
         (a, a64), (b, b64) = (draw.normal(f["tokens"], f["width"], scale=2.0) for _ in range(2))
         values = [f[name] for name in scalars]
         return (a, b, *values), (function(a64, b64, *values),)
+
+    return prepare
+
+
+def _alone(function: Callable[..., Any]) -> Callable[[Draw, Facts], Prepared]:
+    """An operator of one tensor [tokens, width]."""
+
+    def prepare(draw: Draw, f: Facts) -> Prepared:
+        x, x64 = draw.normal(f["tokens"], f["width"], scale=2.0)
+        return (x,), (function(x64),)
 
     return prepare
 
@@ -172,13 +184,6 @@ def _paged_mla_attention(draw: Draw, f: Facts) -> Prepared:
     ]
     arguments = (q_latent, q_rope, cache, torch.from_numpy(slots), torch.tensor(contexts), f["scale"])
     return arguments, (np.stack(expected),)
-
-
-def _causal_conv1d(draw: Draw, f: Facts) -> Prepared:
-    x, x64 = draw.normal(2, f["tokens"], f["width"])
-    (weight, weight64), (state, state64) = draw.wide(f["width"], f["taps"]), draw.normal(2, f["width"], f["past_taps"])
-    outputs = [exact.causal_conv1d(x64[n], weight64, state64[n]) for n in range(2)]
-    return (x, weight, state), tuple(np.stack(part) for part in zip(*outputs, strict=True))
 
 
 def _kda_gate(draw: Draw, f: Facts) -> Prepared:
@@ -337,7 +342,6 @@ PREPARE: Mapping[str, Callable[[Draw, Facts], Prepared]] = {
     "paged_gqa_attention": _paged_gqa_attention,
     "paged_mla_attention": _paged_mla_attention,
     "sigmoid_gate": _pointwise(lambda x, gate: x * exact.sigmoid(gate)),
-    "causal_conv1d": _causal_conv1d,
     "kda_gate": _kda_gate,
     "kda_chunk": _delta_rule,
     "kda_recurrent": _delta_rule,
@@ -354,6 +358,9 @@ PREPARE: Mapping[str, Callable[[Draw, Facts], Prepared]] = {
     "vision_rope_2d": _vision_rope_2d,
     "vision_attention": _vision_attention,
     "patch_merge": _patch_merge,
+    "silu": _alone(exact.silu),
+    "multiply": _pointwise(np.multiply),
+    **RECURRENT,
 }
 """How inputs and expected outputs of each operator are made."""
 

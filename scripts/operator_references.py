@@ -81,14 +81,6 @@ def causal_attention(q: Array, k: Array, v: Array, context: int, scale: float, w
     return y
 
 
-def causal_conv1d(x: Array, weight: Array, state: Array) -> tuple[Array, Array]:
-    """One sequence: x [length, width], weight [width, taps], state [width, taps - 1] with the oldest input first."""
-    inputs = np.concatenate((state.T, x))
-    taps = weight.shape[1]
-    y = np.stack([np.sum(inputs[t : t + taps].T * weight, axis=1) for t in range(len(x))])
-    return silu(y), inputs[len(x) :].T
-
-
 def kda_gate(z: Array, a_log: Array, dt_bias: Array, b: Array, lower_bound: float | None) -> tuple[Array, Array]:
     rate, shifted = np.exp(a_log)[:, None], z + dt_bias
     g = -rate * np.logaddexp(0.0, shifted) if lower_bound is None else lower_bound * sigmoid(rate * shifted)

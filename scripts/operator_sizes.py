@@ -39,6 +39,24 @@ _FORMS = ({"approximate": "erf"}, {"approximate": "tanh"})
 _RULES = ("none", "linear", "llama3", "yarn")
 _DELTA = _rows("tokens heads head_dim value_dim", (1, 1, 2, 2), (63, 5, 10, 7), (2, 128, 128, 128), (70, 1, 256, 256))
 _DELTA_SPANS = ("heads", "head_dim", "value_dim")
+_CONVOLUTION_SPANS = ("width", "taps", "past_taps")
+_CONVOLUTIONS = _rows(
+    "tokens width taps past_taps", (1, 1, 2, 1), (63, 100, 4, 3), (5, 63, 3, 2), (2, 65536, 8, 7)
+)
+_ACTIVATIONS = ({"activation": "silu"}, {"activation": None})
+_GATED_DELTA_SPANS = ("key_heads", "value_heads", "head_dim", "value_dim")
+_GATED_DELTA = _rows(
+    "tokens key_heads value_heads head_dim value_dim",
+    *((1, 1, 1, 2, 2), (63, 5, 15, 10, 7), (150, 2, 4, 24, 12), (2, 64, 64, 128, 128), (70, 1, 128, 256, 256)),
+)
+_LIGHTNING = _rows("tokens heads head_dim", (1, 1, 2), (63, 5, 10), (150, 2, 24), (2, 128, 128), (66, 1, 256))
+_SELECTIVE = _rows("tokens width state_size", (1, 1, 1), (63, 100, 5), (150, 7, 16), (3, 16384, 16), (70, 6, 256))
+_SSD_SPANS = ("heads", "head_dim", "state_groups", "state_size", "step_max")
+_SSD = _rows(
+    "tokens heads head_dim state_groups state_size",
+    *((1, 1, 1, 1, 1), (63, 15, 10, 5, 7), (150, 4, 12, 2, 24), (2, 256, 64, 8, 128), (66, 16, 256, 16, 256)),
+)
+_STEPS = ({"step_min": 0.0, "step_max": None}, {"step_min": 0.0, "step_max": 0.5}, {"step_min": 0.3, "step_max": 1.5})
 _ROUTING = tuple(
     {"renormalize": renormalize, "correction_bias": bias, "scaling_factor": 2.5}
     for renormalize in (False, True)
@@ -86,8 +104,8 @@ CASES: Mapping[str, Cases] = {
     "gated_rms_norm": Cases(
         ("heads", "head_dim"),
         _HEADS,
-        ({"eps": 1e-6, "activation": "sigmoid"},),
-        {"activation": {"one_of": ["sigmoid"]}},
+        ({"eps": 1e-6, "activation": "sigmoid"}, {"eps": 1e-6, "activation": "silu"}),
+        {"activation": {"one_of": ["sigmoid", "silu"]}},
     ),
     "residual_add": Cases(("width",), _WIDTHS),
     "attention_residual_mix": Cases(
@@ -134,15 +152,31 @@ CASES: Mapping[str, Cases] = {
         ({"scale": 0.05},),
     ),
     "sigmoid_gate": Cases(("width",), _WIDTHS),
-    "causal_conv1d": Cases(
-        ("width", "taps", "past_taps"),
-        _rows("tokens width taps past_taps", (1, 1, 2, 1), (63, 100, 4, 3), (5, 63, 3, 2), (2, 65536, 8, 7)),
-        ({"activation": "silu"},),
-        {"activation": {"one_of": ["silu"]}},
+    "gated_group_rms_norm": Cases(
+        ("width", "norm_groups"),
+        _rows("tokens width norm_groups", (1, 2, 1), (63, 100, 5), (3, 65536, 64)),
+        ({"eps": 1e-6, "gate_first": False}, {"eps": 1e-6, "gate_first": True}),
     ),
+    "causal_conv1d": Cases(_CONVOLUTION_SPANS, _CONVOLUTIONS, _ACTIVATIONS),
+    "causal_conv1d_bias": Cases(_CONVOLUTION_SPANS, _CONVOLUTIONS, _ACTIVATIONS),
     "kda_gate": Cases(("heads", "head_dim"), _HEADS, ({"lower_bound": None}, {"lower_bound": -5.0})),
     "kda_chunk": Cases(_DELTA_SPANS, _DELTA, ({"scale": 0.1},)),
     "kda_recurrent": Cases(_DELTA_SPANS, _DELTA, ({"scale": 0.1},)),
+    "gated_delta_gate": Cases(
+        ("value_heads",),
+        _rows("tokens value_heads", (1, 1), (63, 100), (3, 256)),
+        ({"strength": 1.0}, {"strength": 2.0}),
+    ),
+    "gated_delta_chunk": Cases(_GATED_DELTA_SPANS, _GATED_DELTA, ({"scale": 0.1},)),
+    "gated_delta_recurrent": Cases(_GATED_DELTA_SPANS, _GATED_DELTA, ({"scale": 0.1},)),
+    "lightning_chunk": Cases(("heads", "head_dim"), _LIGHTNING),
+    "lightning_recurrent": Cases(("heads", "head_dim"), _LIGHTNING),
+    "selective_scan": Cases(("width", "state_size"), _SELECTIVE),
+    "selective_state_update": Cases(("width", "state_size"), _SELECTIVE),
+    "ssd_chunk_scan": Cases(_SSD_SPANS, _SSD, _STEPS),
+    "ssd_state_update": Cases(_SSD_SPANS, _SSD, _STEPS),
+    "multiply": Cases(("width",), _WIDTHS),
+    "silu": Cases(("width",), _WIDTHS),
     "silu_and_mul": Cases(("width",), _WIDTHS),
     "gelu_and_mul": Cases(("width",), _WIDTHS, _FORMS),
     "situ_and_mul": Cases(
