@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from day0.runtime.engine.engine import Engine
 from day0.runtime.trace import Trace
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "trace-points.md"
-MODELS = ("tiny_llama", "tiny_qwen3", "tiny_mixtral", "tiny_qwen3_moe", "tiny_kimi_k3")
+MODELS = ("tiny_llama", "tiny_qwen3", "tiny_mixtral", "tiny_qwen3_moe", "tiny_kimi_k3", "tiny_sparse")
 TOKENS = 5
 ROW = re.compile(r"^\| `([^`]+)` \|([^|]*)\|")
 
@@ -41,7 +43,12 @@ def sizes(profile: ArchitectureProfile, layer: LayerSpec | None) -> dict[str, in
     mixer, ffn = layer.mixer, layer.feed_forward
     if mixer.kind == "gqa":
         known |= {"heads": mixer.num_heads, "kv_heads": mixer.num_kv_heads, "head_dim": mixer.head_dim}
-    elif mixer.kind == "mla":
+    elif mixer.kind in ("mla", "dsa"):
+        if mixer.kind == "dsa":
+            known |= {"entries": TOKENS, "chosen": mixer.top_k}
+            if mixer.indexer is not None:
+                known |= {"index_heads": mixer.indexer.num_heads, "index_dim": mixer.indexer.head_dim}
+            mixer = mixer.attention
         known |= {"heads": mixer.num_heads, "qk_head_dim": mixer.qk_head_dim, "latent": mixer.kv_lora_rank}
         known |= {"rope_dim": mixer.qk_rope_head_dim, "nope_dim": mixer.qk_nope_head_dim, "value_dim": mixer.v_head_dim}
         known["heads x value_dim"] = mixer.num_heads * mixer.v_head_dim
@@ -67,6 +74,16 @@ def expected(profile: ArchitectureProfile) -> Iterator[tuple[str, list[str], Lay
                 inner = {"mixer_in": f"Mixer {layer.mixer.kind}", "ffn_in": f"Feed-forward {layer.feed_forward.kind}"}
                 for below, below_shape in page[inner[own]].items() if own in inner else ():
                     yield f"layers.{layer.index}.{below}", below_shape, layer
+
+
+@pytest.fixture(scope="session")
+def tiny_sparse(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An indexer that chooses fewer tokens than are traced here, and a layer that shares its choice."""
+    folder = tmp_path_factory.mktemp("sparse") / "model"
+    shutil.copytree(tiny("glm-5.2"), folder)
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"index_topk": 3}), "utf-8")
+    return folder
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -119,7 +136,9 @@ def test_what_may_be_missing_is_missing_for_a_reason(traced) -> None:
             assert not mixing or name.startswith("layers.0.mixer_mix"), name
         else:
             assert layer is not None, name
+            shares = layer.mixer.kind == "dsa" and layer.mixer.indexer is None
             reasons = {
+                **dict.fromkeys(("index_q", "index_k", "index_weights", "index_scores", "topk_ids"), shares),
                 "gate": layer.mixer.kind == "mla" and not layer.mixer.output_gate,
                 "latent_norm": layer.feed_forward.kind == "moe" and not layer.feed_forward.latent_norm,
                 "shared_out": layer.feed_forward.kind == "moe" and not layer.feed_forward.shared_width,
@@ -141,10 +160,12 @@ def test_integers_and_float32_are_where_the_page_says(tiny_kimi_k3: Path, make_e
             assert (tensor.dtype == torch.float32) == said[leaf], name
 
 
-def test_every_row_of_the_page_is_seen_in_some_trace(tiny_llama, tiny_qwen3_moe, tiny_kimi_k3, make_engine) -> None:
+def test_every_row_of_the_page_is_seen_in_some_trace(
+    tiny_llama, tiny_qwen3_moe, tiny_kimi_k3, tiny_sparse, make_engine
+) -> None:
     unseen = {(heading, name) for heading, rows in sections().items() for name in rows if heading != "Vision"}
     unseen.discard(("Around the layers", "layers.{i}..."))
-    for folder in (tiny_llama, tiny_qwen3_moe, tiny_kimi_k3):
+    for folder in (tiny_llama, tiny_qwen3_moe, tiny_kimi_k3, tiny_sparse):
         kept = Trace()
         engine: Engine = make_engine(folder)
         engine.forward(list(range(TOKENS)), trace=kept)

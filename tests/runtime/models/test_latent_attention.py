@@ -9,7 +9,7 @@ import pytest
 import transformers
 from closeness import worst_error
 from latent_configs import DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, KIMI_K2, YARN, YOUTU
-from upstream_models import cached_logits, logits_of, make_model, prompt
+from random_models import cached_logits, logits_of, make_model, prompt
 
 from day0.runtime.batch import Request, SamplingParams
 from day0.runtime.engine.engine import Engine

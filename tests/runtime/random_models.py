@@ -1,0 +1,55 @@
+"""Tiny random models of transformers, saved beside a config in the publisher's spelling."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+
+def prompt(length: int, vocabulary: int = 256) -> list[int]:
+    return [(91 * place + 7) % vocabulary for place in range(length)]
+
+
+def make_model(config: dict[str, Any], folder: Path, seed: int = 1) -> transformers.PreTrainedModel:
+    """A random float32 model of a config, norms and biases too, saved into `folder` with that very config beside it."""
+    (folder / "config.json").write_text(json.dumps(config))
+    torch.manual_seed(seed)
+    theirs = transformers.AutoConfig.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_config(theirs, dtype=torch.float32, attn_implementation="eager")
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_floating_point() and "inv_freq" not in name:
+            tensor.data = random_values(name, tensor.shape)
+    model.eval().save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    return model
+
+
+def random_values(name: str, shape: torch.Size) -> torch.Tensor:
+    """Norms around 1, vectors large enough to be felt, matrices that keep the size of what they multiply."""
+    noise = torch.randn(shape)
+    if "norm" in name and not name.endswith("bias"):
+        return 1 + 0.2 * noise
+    if len(shape) == 1:
+        return 0.3 * noise
+    return noise / (1 if "embed" in name else shape[-1] ** 0.5)
+
+
+@torch.no_grad()
+def logits_of(model: transformers.PreTrainedModel, ids: list[int]) -> torch.Tensor:
+    """[tokens, vocab] of one full forward."""
+    return model(torch.tensor([ids]), use_cache=False).logits[0]
+
+
+@torch.no_grad()
+def cached_logits(model: transformers.PreTrainedModel, ids: list[int], prefill: int) -> torch.Tensor:
+    """[tokens, vocab]: the first `prefill` tokens at once, then one by one through transformers' own cache."""
+    output = model(torch.tensor([ids[:prefill]]), use_cache=True)
+    rows = [output.logits[0]]
+    for token in ids[prefill:]:
+        output = model(torch.tensor([[token]]), use_cache=True, past_key_values=output.past_key_values)
+        rows.append(output.logits[0])
+    return torch.cat(rows)
