@@ -46,9 +46,8 @@ def main() -> int:
                 seconds, answer = min(runs, key=lambda run: run[0])
                 late += seconds > bound
                 mark = "!" if seconds > bound else " "
-                sys.stdout.write(
-                    f"{name:16} {spec:11} {engine:7} {seconds:6.2f} s of {bound:3.0f}{mark} {answer.searched:4} layouts\n"
-                )
+                case = f"{name:16} {spec:11} {engine:7}"
+                sys.stdout.write(f"{case} {seconds:6.2f} s of {bound:3.0f}{mark} {answer.searched:5} layouts\n")
     return int(late > 0)
 
 

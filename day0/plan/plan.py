@@ -173,28 +173,29 @@ class Planner:
         profile, cuts = self.profile, self._cuts(layout)
         whole = rank_cache(profile, profile.layers, layout, self.workload.kv_dtype, self.accounting)
         sequences = self.workload.sequences(layout.dp)
-        costs = [
-            place_weights(place, cuts).total + sequences * (layer.state_bytes + layer.bytes_at(self.workload.context))
-            for place, layer in zip(table.layers, whole.layers, strict=True)
-        ]
+        held = table.layer_weights(cuts)
+        kept = {layer: layer.state_bytes + layer.bytes_at(self.workload.context) for layer in set(whole.layers)}
+        costs = [weights.total + sequences * kept[layer] for weights, layer in zip(held, whole.layers, strict=True)]
         ends = RankWeights(), RankWeights()
         if layout.pp > 1:
             ends = (
-                table.stage(range(0), cuts, is_first=True, is_last=False),
-                table.stage(range(0), cuts, is_first=False, is_last=True),
+                table.stage(range(0), cuts, held, is_first=True, is_last=False),
+                table.stage(range(0), cuts, held, is_first=False, is_last=True),
             )
         stages = balance(costs, ends[0].total, ends[1].total, layout.pp)
-        return tuple(self._need(layout, table, layers, whole) for layers in stages)
+        return tuple(self._need(layout, table, layers, held, whole) for layers in stages)
 
     def _cuts(self, layout: Layout) -> Cuts:
         return replace(self.accounting.cuts(layout), redundant=self.workload.redundant_experts)
 
-    def _need(self, layout: Layout, table: WeightTable, layers: range, whole: RankCache) -> RankNeed:
-        """One stage; `whole` are the caches of all layers."""
+    def _need(
+        self, layout: Layout, table: WeightTable, layers: range, held: tuple[RankWeights, ...], whole: RankCache
+    ) -> RankNeed:
+        """One stage; `held` and `whole` are the weights and caches of all layers."""
         is_first, is_last = layers.start == 0, layers.stop == self.profile.num_layers
         specs = tuple(self.profile.layers[index] for index in layers)
         cuts = self._cuts(layout)
-        weights = table.stage(layers, cuts, is_first=is_first, is_last=is_last)
+        weights = table.stage(layers, cuts, held, is_first=is_first, is_last=is_last)
         caches = whole.layers[layers.start : layers.stop]
         if is_last and self.workload.speculate and self.profile.mtp is not None:
             predictors = self.profile.mtp.layers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
@@ -147,9 +147,18 @@ class WeightTable:
         places = (self.first, self.vision, *self.layers, self.last)
         return sum(row.nbytes for place in places for row in place)
 
-    def stage(self, layers: range, cuts: Cuts, *, is_first: bool, is_last: bool) -> RankWeights:
-        """What a rank of the stage with `layers` holds, predictors left out."""
-        total = sum((place_weights(self.layers[index], cuts) for index in layers), RankWeights())
+    def layer_weights(self, cuts: Cuts) -> tuple[RankWeights, ...]:
+        """What a rank holds of each layer; alike layers are one object and counted once."""
+        known = {
+            id(place): place_weights(place, cuts) for place in {id(place): place for place in self.layers}.values()
+        }
+        return tuple(known[id(place)] for place in self.layers)
+
+    def stage(
+        self, layers: range, cuts: Cuts, each: Sequence[RankWeights], *, is_first: bool, is_last: bool
+    ) -> RankWeights:
+        """What a rank of the stage with `layers` holds, predictors left out; `each` are its `layer_weights`."""
+        total = sum(each[layers.start : layers.stop], RankWeights())
         if is_first:
             total += RankWeights(vision=_held(self.vision, cuts))
             # one table for both ends is read whole, as the head
@@ -184,11 +193,17 @@ def weight_table(profile: ArchitectureProfile) -> WeightTable:
     return WeightTable(
         first=first,
         vision=_rows(outside["vision"], profile.vision.num_heads if profile.vision is not None else 0),
-        layers=tuple(_rows(specs) for specs in layers),
+        layers=_alike(_rows(specs) for specs in layers),
         last=_rows(outside["last"]),
         tied=tied,
         mtp=_rows(outside["mtp"]),
     )
+
+
+def _alike(places: Iterable[Place]) -> tuple[Place, ...]:
+    """The places, equal ones being one object."""
+    known: dict[Place, Place] = {}
+    return tuple(known.setdefault(place, place) for place in places)
 
 
 def _predictor_group(spec: TensorSpec) -> str:

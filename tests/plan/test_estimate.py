@@ -11,6 +11,9 @@ from day0.plan.memory import RankNeed
 from day0.plan.mixer_sizes import mixer_flops
 from day0.plan.plan import Plan, Planner
 from day0.profile.profile import ArchitectureProfile
+from day0.profile.tensors import expected_tensors
+
+from .conftest import SMALL_LLAMA, profile_of
 
 Profiles = dict[str, ArchitectureProfile]
 
@@ -87,3 +90,14 @@ def test_attention_grows_with_context_and_recurrence_does_not(kimi_k3: Architect
     kda, mla = kimi_k3.layers[0].mixer, kimi_k3.layers[3].mixer
     assert mixer_flops(kda, 1000, 8) == mixer_flops(kda, 100_000, 8)
     assert mixer_flops(mla, 100_000, 8) == 100 * mixer_flops(mla, 1000, 8)
+
+
+def test_packed_weights_count_as_the_values_they_hold(planner: Any) -> None:
+    """The same arithmetic for a model in float8 blocks as for its plain self, at half the bytes."""
+    plain = profile_of(SMALL_LLAMA | {"hidden_size": 128, "intermediate_size": 256})
+    section = {"quant_method": "fp8", "weight_block_size": [64, 64], "activation_scheme": "dynamic"}
+    packed = profile_of(SMALL_LLAMA | {"hidden_size": 128, "intermediate_size": 256, "quantization_config": section})
+    one, other = (only_need(planner(each, "h100:1", "vllm", context=1024)).weights for each in (plain, packed))
+    assert other.rest < one.rest and other.rest_values == one.rest_values
+    stored = sum(spec.total_parameters for spec in expected_tensors(plain))
+    assert one.rest_values == stored, "the tied table is read whole, as the head"

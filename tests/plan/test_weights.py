@@ -77,7 +77,9 @@ def test_ranks_hold_every_piece_and_copies_are_those_declared(small: Profiles, n
     stages = [range(1), range(1, profile.num_layers)] if layout.pp > 1 else [range(profile.num_layers)]
     for number, layers in enumerate(stages):
         is_first, is_last = number == 0, number == len(stages) - 1
-        planned = table.stage(layers, cuts_of(layout), is_first=is_first, is_last=is_last)
+        planned = table.stage(
+            layers, cuts_of(layout), table.layer_weights(cuts_of(layout)), is_first=is_first, is_last=is_last
+        )
         specs = [
             spec
             for spec in expected_tensors(profile)
@@ -114,7 +116,12 @@ def test_one_rank_holds_what_is_stored(profiles: Profiles) -> None:
         table = weight_table(profile)
         stored = sum(spec.nbytes for spec in expected_tensors(profile))
         assert table.nbytes == stored, name
-        assert table.stage(range(profile.num_layers), Cuts(), is_first=True, is_last=True).total == stored
+        assert (
+            table.stage(
+                range(profile.num_layers), Cuts(), table.layer_weights(Cuts()), is_first=True, is_last=True
+            ).total
+            == stored
+        )
 
 
 def test_kimi_k3_is_as_large_as_its_published_index_says(kimi_k3: ArchitectureProfile) -> None:
@@ -136,7 +143,7 @@ def test_a_wider_cut_never_needs_more_bytes_each(
 
     def bytes_at(tp: int) -> int:
         cuts = Cuts(tp, tp, tp, tp, tp, 1) if as_experts else Cuts(tp, tp, tp, tp, 1, tp)
-        return table.stage(layers, cuts, is_first=True, is_last=True).total
+        return table.stage(layers, cuts, table.layer_weights(cuts), is_first=True, is_last=True).total
 
     assert bytes_at(small_tp * factor) <= bytes_at(small_tp)
     assert bytes_at(small_tp * factor) * small_tp * factor >= table.nbytes
@@ -165,8 +172,8 @@ def test_a_tied_table_is_stored_once_and_copied_to_the_last_stage(small: Profile
     profile = small["llama"]
     assert profile.tie_word_embeddings
     table = weight_table(profile)
-    first = table.stage(range(2), Cuts(), is_first=True, is_last=False)
-    last = table.stage(range(2, 5), Cuts(), is_first=False, is_last=True)
+    first = table.stage(range(2), Cuts(), table.layer_weights(Cuts()), is_first=True, is_last=False)
+    last = table.stage(range(2, 5), Cuts(), table.layer_weights(Cuts()), is_first=False, is_last=True)
     embed = 640 * 96 * 2
     assert first.total + last.total == table.nbytes + embed
     assert first.embed == embed
