@@ -45,10 +45,10 @@ class Row:
 
 
 def measure(python: str, *words: object) -> dict:
-    """What one process of `cpu_peers.py` prints between its engine's log lines, which are shown only where it failed."""
+    """What a process of `cpu_peers.py` measured; its engine's log is shown only where it failed."""
     command = [python, str(PEERS), *map(str, words)]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR", "TRANSFORMERS_VERBOSITY": "error"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     if done.returncode:
         sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
     return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
@@ -136,7 +136,7 @@ def report(rows: Sequence[Row], loading: Sequence[str], options: argparse.Namesp
     peers = [f"{name} {version(name)}" for name in ("day0", "torch", "transformers")]
     if options.vllm:
         code = "import vllm; print(vllm.__version__)"
-        found = subprocess.run([f"{options.vllm}/bin/python", "-c", code], capture_output=True, text=True)
+        found = subprocess.run([f"{options.vllm}/bin/python", "-c", code], check=True, capture_output=True, text=True)
         peers.append(f"vLLM {found.stdout.strip().splitlines()[-1]} (CPU)")
     return [
         "# The reference runtime on a CPU",
@@ -146,7 +146,7 @@ def report(rows: Sequence[Row], loading: Sequence[str], options: argparse.Namesp
         f"- machine: {os.cpu_count()} cores, {platform.machine()}, {platform.system()}; load before {before:.1f}, "
         f"after {os.getloadavg()[0]:.1f}",
         f"- versions: Python {platform.python_version()}, {', '.join(peers)}",
-        f"- runs: {options.runs} of each, in turns; medians. Prompts of 128 tokens, all different; greedy, none ends early",
+        f"- runs: {options.runs} of each, in turns; medians. Prompts of 128 tokens, all different; greedy",
         "- decode: the time of answers of 72 tokens less that of 8, so that prefill is not in it",
         *([] if options.vllm else ["- vLLM was not measured: no environment was given"]),
         "",
