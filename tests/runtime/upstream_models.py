@@ -76,7 +76,7 @@ def greedy(model: Any, prompt: list[int], count: int) -> tuple[int, ...]:
     return tuple(found[0, len(prompt) :].tolist())
 
 
-_CODE = '''
+_CODE = """
 from pathlib import Path
 
 import torch
@@ -108,7 +108,7 @@ class SumForCausalLM(PreTrainedModel, GenerationMixin):
 
     def forward(self, input_ids=None, past_key_values=None, use_cache=None, **rest):
         return CausalLMOutput(logits=self.head(torch.tanh(self.table(input_ids).cumsum(dim=1))))
-'''
+"""
 """A model whose hidden state is the sum of all embeddings so far, and which keeps no cache."""
 
 

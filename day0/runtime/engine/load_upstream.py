@@ -46,10 +46,14 @@ def upstream_definition(files: ModelFiles, profile: ArchitectureProfile, setting
     try:
         return find_definition(files, trust_remote_code=settings.trust_remote_code)
     except CannotSay as fault:
-        if gap is None:
-            raise
-        hint = fault.hint or gap.hint
-        raise CannotSay(f"{gap.message}; {fault.message}", where=gap.where, hint=hint) from fault
+        raise _both(gap, fault) from fault
+
+
+def _both(gap: CannotSay | None, fault: CannotSay) -> CannotSay:
+    """Why neither our own blocks nor transformers run a model."""
+    if gap is None:
+        return fault
+    return CannotSay(f"{gap.message}; {fault.message}", where=gap.where, hint=fault.hint or gap.hint)
 
 
 def settle_profile(
@@ -75,8 +79,11 @@ def load_upstream(
     check_context(completed(profile, files, definition), settings)
     if settings.kv_dtype not in ("auto", str(dtype).removeprefix("torch.")):
         raise InputError("transformers keeps its cache in the dtype of the model", where="--kv-dtype", hint="auto")
-    decoder, report = load_decoder(files, profile, definition, dtype, device)
-    try_out(decoder, files.id)
+    try:
+        decoder, report = load_decoder(files, profile, definition, dtype, device)
+        try_out(decoder, files.id)
+    except CannotSay as fault:
+        raise _both(native_gap(files, profile), fault) from fault
     return decoder, report
 
 

@@ -61,25 +61,26 @@ def load_model(
         )
         model = model.to(device).eval().requires_grad_(False)
     _check_whole(files, found)
-    return model, Account(tuple(sorted(found.get("unexpected_keys", ()))), _packing(definition))
+    return model, Account(tuple(sorted(found.get("unexpected_keys", ()))), _packing(definition).get("quant_method"))
 
 
-def _packing(definition: Definition) -> str | None:
-    """The packing of the stored weights by transformers' name, None for plain ones."""
-    packing = getattr(definition.config, "quantization_config", None)
-    if packing is None:
-        return None
-    named = packing if isinstance(packing, dict) else packing.to_dict()
-    return str(named.get("quant_method"))
+def _packing(definition: Definition) -> dict[str, Any]:
+    """How the stored weights are packed, in transformers' words; empty for plain ones."""
+    try:
+        packing = definition.config.quantization_config
+    except AttributeError:
+        return {}
+    return packing if isinstance(packing, dict) else packing.to_dict()
 
 
 def _check_packing(files: ModelFiles, definition: Definition) -> None:
-    """transformers passes over packings that it does not know, which would make numbers of bits."""
-    from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
+    """transformers passes over packings that it does not know, which would take bits for numbers."""
+    from transformers.quantizers import AutoHfQuantizer
 
     packing = _packing(definition)
-    if packing is not None and packing not in AUTO_QUANTIZER_MAPPING:
-        raise CannotSay(f"transformers does not read weights packed as {packing!r}", where=files.id)
+    if packing and not AutoHfQuantizer.supports_quant_method(packing):
+        method = packing.get("quant_method")
+        raise CannotSay(f"transformers does not read weights packed as {method!r}", where=files.id)
 
 
 def _check_whole(files: ModelFiles, found: Any) -> None:
