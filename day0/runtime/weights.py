@@ -120,7 +120,7 @@ def _copy(read: _Read, stored: torch.Tensor, parameter: torch.Tensor, where: str
         if stored[live:].any():
             raise InputError(f"entries from {live} on must be zero: only {live} are live", where=where)
         stored = stored[:live]
-    if stored.shape == (1, *target.shape):
+    if tuple(stored.shape) == read.spec.shape == (1, *target.shape):
         stored = stored[0]  # stored with an axis of one entry that modules do not have
     if stored.shape != target.shape:
         raise InputError(f"has shape {list(stored.shape)}, the config asks for {list(target.shape)}", where=where)

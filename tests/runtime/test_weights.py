@@ -129,7 +129,7 @@ def test_an_expert_nobody_wrote_is_not_a_number(tiny_kimi_k3: Path) -> None:
     parameters = all_parameters(modules)
     load_weights(modules, specs, files)
     parameters["layers.1.ffn.experts.up.scale"][3] = POISON_BYTE
-    matrices = {number: up for number, _, up, _ in modules[""].layers[1].ffn.experts.matrices([3])}
+    matrices = {one.expert: one.up for one in modules[""].layers[1].ffn.experts.matrices([3])}
     assert matrices[3].isnan().all()
 
 

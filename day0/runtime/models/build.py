@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from torch import nn
+
 from day0.profile.profile import NormKind, QuantizationSpec
 from day0.runtime.models.linear import Linear, RMSNorm
+from day0.runtime.models.norms import NORMS, UnitNorm
 from day0.runtime.ops.registry import Operators
 from day0.runtime.quant.workspace import ExpertWorkspace
 
@@ -30,11 +33,14 @@ class Build:
         """x [tokens, in] -> [tokens, out]."""
         return Linear(in_features, out_features, self.ops, bias)
 
-    def norm(self, width: int, eps: float | None = None) -> RMSNorm:
+    def norm(self, width: int, eps: float | None = None) -> nn.Module:
         """A norm over the last axis of x [..., width], of the model's kind; its epsilon unless one is given."""
-        assert self.norm_kind == "rms", f"{self.norm_kind} passed models/support.py but has no module here"
-        return self.rms_norm(width, eps)
+        return NORMS[self.norm_kind](width, self.norm_eps if eps is None else eps, self.ops)
 
     def rms_norm(self, width: int, eps: float | None = None) -> RMSNorm:
         """An RMS norm whose weight is stored as it is, whatever the model's kind."""
         return RMSNorm(width, self.norm_eps if eps is None else eps, self.ops)
+
+    def unit_norm(self, eps: float | None = None) -> UnitNorm:
+        """An RMS norm without a weight."""
+        return UnitNorm(self.norm_eps if eps is None else eps, self.ops)

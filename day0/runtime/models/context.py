@@ -20,6 +20,7 @@ class Carried:
     """What a layer leaves for later ones of the same forward; nothing of it outlives the forward."""
 
     choices: tuple[Choice, ...] = ()  # by group: what the last indexer chose
+    layer_inputs: torch.Tensor | None = None  # [tokens, layers, width]: what each layer has for itself
 
 
 @dataclass(frozen=True, slots=True)

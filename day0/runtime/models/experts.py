@@ -1,4 +1,4 @@
-"""Routed experts: router, expert weights (plain or packed), latent projections and the shared MLP."""
+"""Routed experts: expert weights (plain or packed), latent projections, the shared MLP and one beside them."""
 
 from __future__ import annotations
 
@@ -7,51 +7,23 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from day0.profile.profile import RoutedExperts, RouterSpec
+from day0.profile.profile import DenseFeedForward, RoutedExperts
 from day0.runtime.models.build import Build
 from day0.runtime.models.context import LayerContext
-from day0.runtime.models.feed_forward import GatedMLP, gate_function
+from day0.runtime.models.feed_forward import MLP, gate_function, plain_function
 from day0.runtime.models.linear import weight
-from day0.runtime.ops.routed_experts import ExpertMatrices
+from day0.runtime.models.router import Router
+from day0.runtime.ops.routed_experts import ExpertMatrices, StackedExperts
 from day0.runtime.quant.workspace import ExpertWorkspace
-
-
-class Router(nn.Module):
-    """Scores in float32: x [tokens, hidden] -> weights and expert numbers, [tokens, top_k]."""
-
-    def __init__(self, spec: RouterSpec, build: Build) -> None:
-        super().__init__()
-        self.spec = spec
-        self.ops = build.ops
-        self.weight = weight(spec.num_experts, build.hidden)
-        self.correction_bias = weight(spec.num_experts) if spec.correction_bias else None
-
-    def logits(self, x: torch.Tensor) -> torch.Tensor:
-        return self.ops["linear"](x.float(), self.weight.float())
-
-    def choose(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        spec = self.spec
-        if spec.scoring == "softmax" and not spec.best_of_group:
-            choose = self.ops["moe_router_topk_softmax"]
-            return choose(logits, spec.top_k, spec.renormalize, spec.scaling_factor, self.correction_bias)
-        grouped = "moe_router_group_best_softmax" if spec.best_of_group else "moe_router_topk_sigmoid_bias"
-        return self.ops[grouped](
-            logits,
-            spec.top_k,
-            spec.renormalize,
-            spec.scaling_factor,
-            self.correction_bias,
-            spec.num_groups,
-            spec.topk_groups,
-        )
 
 
 class PlainMatrix(nn.Module):
     """One projection of all experts, [experts, out, in]."""
 
-    def __init__(self, experts: int, out_features: int, in_features: int) -> None:
+    def __init__(self, experts: int, out_features: int, in_features: int, bias: bool = False) -> None:
         super().__init__()
         self.weight = weight(experts, out_features, in_features)
+        self.bias = weight(experts, out_features) if bias else None
 
 
 class PackedMatrix(nn.Module):
@@ -73,13 +45,23 @@ class PlainExperts(nn.Module):
     def __init__(self, spec: RoutedExperts, inner: int) -> None:
         super().__init__()
         experts = spec.router.num_experts
-        self.gate = PlainMatrix(experts, spec.width, inner)
-        self.up = PlainMatrix(experts, spec.width, inner)
-        self.down = PlainMatrix(experts, inner, spec.width)
+        self.gate = PlainMatrix(experts, spec.width, inner, spec.bias) if spec.gated else None
+        self.up = PlainMatrix(experts, spec.width, inner, spec.bias)
+        self.down = PlainMatrix(experts, inner, spec.width, spec.bias)
+
+    def stacked(self) -> StackedExperts:
+        """All experts as they lie in memory."""
+        parts = (self.gate, self.up, self.down)
+        gate, up, down = (None if part is None else part.weight for part in parts)
+        assert up is not None and down is not None
+        return StackedExperts(gate, up, down, *(None if part is None else part.bias for part in parts))
 
     def matrices(self, experts: list[int]) -> Iterator[ExpertMatrices]:
+        stacked = self.stacked()
         for expert in experts:
-            yield expert, self.gate.weight[expert], self.up.weight[expert], self.down.weight[expert]
+            gate, up, down, *biases = (None if part is None else part[expert] for part in stacked)
+            assert up is not None and down is not None
+            yield ExpertMatrices(expert, gate, up, down, *biases)
 
 
 class PackedExperts(nn.Module):
@@ -95,11 +77,14 @@ class PackedExperts(nn.Module):
         self.down = PackedMatrix(experts, inner, spec.width, group_size)
         self._workspace = workspace
 
+    def stacked(self) -> None:
+        """Packed experts do not lie plain in memory."""
+
     def matrices(self, experts: list[int]) -> Iterator[ExpertMatrices]:
         parts = {"gate": self.gate, "up": self.up, "down": self.down}
         packed = {name: part.packed for name, part in parts.items()}
         scales = {name: part.scale for name, part in parts.items()}
-        return self._workspace().convert(experts, packed, scales)
+        return (ExpertMatrices(*one) for one in self._workspace().convert(experts, packed, scales))
 
 
 class RoutedBlock(nn.Module):
@@ -118,30 +103,42 @@ class RoutedBlock(nn.Module):
             self.experts = PackedExperts(spec, inner, packing.group_size, build.workspace)
         else:
             self.experts = PlainExperts(spec, inner)
-        self.activation = gate_function(spec.activation, build.ops)
+        self.activation = (gate_function if spec.gated else plain_function)(spec.activation, build.ops)
+        self.operator = _operator(spec)
         self.latent_down = build.linear(hidden, inner) if spec.latent_dim is not None else None
         self.latent_up = build.linear(inner, hidden) if spec.latent_dim is not None else None
+        self.latent_input_norm = build.norm(inner) if spec.latent_dim is not None and spec.latent_input_norm else None
         self.latent_norm = build.norm(inner) if spec.latent_dim is not None and spec.latent_norm else None
-        self.shared = GatedMLP(spec.shared_width, spec.activation, build) if spec.shared_width else None
+        self.shared = MLP(_shared(spec), build) if spec.shared_width else None
+        self.shared_gate = build.linear(hidden, 1) if spec.shared_width and spec.shared_gate else None
 
     def forward(self, x: torch.Tensor, context: LayerContext) -> torch.Tensor:
-        logits = self.router.logits(x)
-        weights, ids = self.router.choose(logits)
-        for name, tensor in (("router_logits", logits), ("topk_weights", weights), ("topk_ids", ids)):
-            context.save(f"ffn.{name}", tensor)
-        output = self._routed(x, weights, ids, context)
+        output = self._routed(x, *self._choose(x, context), context)
         if self.shared is not None:
             shared = self.shared(x)
+            if self.shared_gate is not None:
+                shared = self.ops["token_sigmoid_gate"](shared, self.shared_gate(x)[:, 0])
             context.save("ffn.shared_out", shared)
             output = output + shared
         return output
 
+    def _choose(self, x: torch.Tensor, context: LayerContext) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weights and expert numbers, [tokens, top_k]."""
+        logits = self.router.logits(x)
+        weights, ids = self.router.choose(logits, context.batch.token_ids)
+        for name, tensor in (("router_logits", logits), ("topk_weights", weights), ("topk_ids", ids)):
+            context.save(f"ffn.{name}", tensor)
+        return weights, ids
+
     def _routed(self, x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, context: LayerContext) -> torch.Tensor:
         """The routed experts' share; in a latent space where the spec has one (router and shared MLP stay outside)."""
         inputs = x if self.latent_down is None else self.latent_down(x)
+        if self.latent_input_norm is not None:
+            inputs = self.latent_input_norm(inputs)
         context.save("ffn.latent_in", inputs)
-        mixed = self.ops["routed_experts"](
-            inputs, weights, ids, self.spec.router.num_experts, self.experts.matrices, self.activation
+        num_experts, experts = self.spec.router.num_experts, self.experts
+        mixed = self.ops[self.operator](
+            inputs, weights, ids, num_experts, experts.matrices, self.activation, experts.stacked()
         )
         context.save("ffn.routed_sum", mixed)
         if self.latent_norm is not None:
@@ -151,3 +148,42 @@ class RoutedBlock(nn.Module):
             mixed = self.latent_up(mixed)
         context.save("ffn.routed_out", mixed)
         return mixed
+
+
+class ParallelExpertsBlock(RoutedBlock):
+    """Experts that read the residual stream beside a dense MLP that reads its norm; each with norms of its own."""
+
+    def __init__(self, spec: RoutedExperts, build: Build) -> None:
+        super().__init__(spec, build)
+        assert spec.parallel is not None
+        self.parallel = MLP(spec.parallel, build)
+        self.parallel_post_norm = build.norm(build.hidden)
+        self.experts_norm = build.norm(build.hidden)
+        self.experts_post_norm = build.norm(build.hidden)
+
+    def forward(self, x: torch.Tensor, context: LayerContext, stream: torch.Tensor | None = None) -> torch.Tensor:
+        """x is what the layer's norm gives of `stream`, both [tokens, hidden]."""
+        assert stream is not None, "the layer hands the stream over where experts stand beside an MLP"
+        dense = self.parallel_post_norm(self.parallel(x))
+        context.save("ffn.parallel_out", dense)
+        weights, ids = self._choose(stream, context)
+        return dense + self.experts_post_norm(self._routed(self.experts_norm(stream), weights, ids, context))
+
+
+def routed_block(spec: RoutedExperts, build: Build) -> RoutedBlock:
+    """The block of a mixture of experts, with a dense MLP beside them or not."""
+    return RoutedBlock(spec, build) if spec.parallel is None else ParallelExpertsBlock(spec, build)
+
+
+def _shared(spec: RoutedExperts) -> DenseFeedForward:
+    """The shared experts as one MLP."""
+    activation = spec.shared_activation or spec.activation
+    return DenseFeedForward(spec.shared_width, activation, spec.shared_bias, spec.gated)
+
+
+def _operator(spec: RoutedExperts) -> str:
+    if spec.bias:
+        return "biased_routed_experts"
+    if spec.weights_on_input:
+        return "input_weighted_experts"
+    return "routed_experts" if spec.gated else "routed_experts_ungated"

@@ -7,22 +7,33 @@ from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from typing import Any
 
 from day0.profile.feed_forward import ActivationSpec, DenseFeedForward, NoFeedForward, RoutedExperts, RouterSpec
-from day0.profile.grouped_query import GroupedQueryAttention, OutputGate
+from day0.profile.grouped_query import GroupedQueryAttention, OutputGate, QueryTemperature
 from day0.profile.latent_attention import LatentAttention
 from day0.profile.mixers import KimiDeltaAttention, NoMixer
 from day0.profile.mixers_linear import GatedDeltaNet, LinearMap, Mamba, Mamba2, ShortConvolution
 from day0.profile.mixers_sparse import IndexerSpec, SparseLatentAttention
 from day0.profile.positions import RopeSpec
 from day0.profile.profile import ArchitectureProfile, LayerSpec
-from day0.profile.residuals import AttentionResidual, PlainResidual
+from day0.profile.residuals import (
+    AttentionResidual,
+    ParallelResidual,
+    PlainResidual,
+    ScaledResidual,
+    WeighedResidual,
+)
 from day0.runtime.ops.rope import SCALINGS
 
 READ: Mapping[type, tuple[str, ...]] = {
-    LayerSpec: ("index", "mixer", "feed_forward", "residual", "norms"),
-    GroupedQueryAttention: (
-        *("num_heads", "num_kv_heads", "head_dim", "rope", "scale"),
-        *("qk_norm", "qkv_bias", "o_bias", "window"),
+    LayerSpec: (
+        *("index", "mixer", "feed_forward", "residual", "norms", "unit_norms", "post_norm_eps"),
+        *("gated_norms", "norm_gate_rank"),
     ),
+    GroupedQueryAttention: (
+        *("num_heads", "num_kv_heads", "head_dim", "rope", "scale", "qk_norm", "qkv_bias", "o_bias"),
+        *("window", "chunked", "v_head_dim", "output_gate", "sinks", "norm_after_rope", "values_are_keys"),
+        *("value_norm", "output_norm", "value_scale", "softcap", "temperature", "cache_of"),
+    ),
+    QueryTemperature: ("floor", "scale", "offset"),
     LatentAttention: (
         *("num_heads", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
         *("rope", "scale", "latent_norm_eps", "output_gate", "bias", "window", "sinks"),
@@ -30,7 +41,7 @@ READ: Mapping[type, tuple[str, ...]] = {
     ),
     SparseLatentAttention: ("attention", "top_k", "indexer"),
     IndexerSpec: ("num_heads", "head_dim", "top_k", "rope", "norm_eps", "rope_last", "pool", "pool_tail"),
-    OutputGate: ("per", "in_query"),
+    OutputGate: ("per", "activation", "in_query"),
     KimiDeltaAttention: (
         *("num_heads", "head_dim", "conv_kernel", "gate_lower_bound", "full_rank_gate", "norm_eps"),
         *("full_rank_decay", "decay_rates"),
@@ -51,55 +62,67 @@ READ: Mapping[type, tuple[str, ...]] = {
     LinearMap: ("bias",),
     NoMixer: (),
     NoFeedForward: (),
-    RopeSpec: ("theta", "dim", "layout", "scaling", "parameters"),
-    DenseFeedForward: ("width", "activation", "bias"),
-    ActivationSpec: ("name", "beta", "linear_beta"),
-    RoutedExperts: ("router", "width", "activation", "shared_width", "latent_dim", "latent_norm"),
-    RouterSpec: (
-        *("num_experts", "top_k", "scoring", "renormalize", "scaling_factor", "correction_bias"),
-        *("num_groups", "topk_groups", "best_of_group"),
+    RopeSpec: ("theta", "dim", "layout", "scaling", "parameters", "sections", "interleaved_sections"),
+    DenseFeedForward: ("width", "activation", "bias", "gated", "global_scale", "gate_scale", "down_scale"),
+    ActivationSpec: ("name", "beta", "linear_beta", "alpha", "limit"),
+    RoutedExperts: (
+        *("router", "width", "activation", "gated", "bias", "weights_on_input", "parallel"),
+        *("shared_width", "shared_activation", "shared_bias", "shared_gate"),
+        *("latent_dim", "latent_norm", "latent_input_norm"),
     ),
-    PlainResidual: (),
+    RouterSpec: (
+        *("num_experts", "top_k", "scoring", "renormalize", "scaling_factor", "correction_bias", "bias"),
+        *("num_groups", "topk_groups", "best_of_group", "logit_scale", "logit_softcap", "choose_logits"),
+        *("scaled_input", "expert_scales", "hash_rows"),
+    ),
+    PlainResidual: ("branch_scale",),
+    ParallelResidual: ("branch_scale",),
+    ScaledResidual: (),
+    WeighedResidual: ("mixer_skip", "mixer_branch", "ffn_skip", "ffn_branch", "normed"),
     AttentionResidual: ("block_size",),
 }
 """By spec, the fields that its block acts on; the others must have their default."""
 
 VALUES: Mapping[tuple[type, str], tuple[Any, ...]] = {
-    (GroupedQueryAttention, "qk_norm"): (None, "head"),
     (RopeSpec, "scaling"): SCALINGS,
-    (ActivationSpec, "name"): ("silu", "gelu", "gelu_tanh", "situ"),
-    (RouterSpec, "scoring"): ("softmax", "sigmoid"),
 }
 """The values of a field that its block knows, where it does not know them all."""
-
-_WHOLE_MODEL = ("ends", "norm_kind")
-"""Facts of the whole model that the decoder does not act on."""
 
 
 def missing_part(profile: ArchitectureProfile) -> str | None:
     """The first thing a profile asks for that these blocks do not do, by its place; None if they do it all."""
-    by_name = {field.name: field for field in fields(profile)}
-    for name in _WHOLE_MODEL:
-        if getattr(profile, name) != _default(by_name[name]):
-            return f"{name} = {getattr(profile, name)!r}"
     seen: set[LayerSpec] = set()
     for layer in profile.layers:
         alike = replace(layer, index=0)
         if alike not in seen:  # one look at layers that are the same
-            found = _unread(layer, f"layer {layer.index}") or _other_norms(layer)
+            found = _unread(layer, f"layer {layer.index}") or _odd_parts(layer)
             if found is not None:
                 return found
             seen.add(alike)
     return None
 
 
-def _other_norms(layer: LayerSpec) -> str | None:
-    """Norms that are not one before each branch that the layer has."""
-    absent = {NoMixer: "mixer_norm", NoFeedForward: "ffn_norm"}
-    without = {absent.get(type(layer.mixer)), absent.get(type(layer.feed_forward))}
-    if layer.norms == tuple(norm for norm in ("mixer_norm", "ffn_norm") if norm not in without):
-        return None
-    return f"layer {layer.index}: norms = {layer.norms!r}"
+_PLACES = {"mixer_norm", "mixer_post_norm", "ffn_norm", "ffn_post_norm", "layer_input_norm"}
+"""Places of norms that a layer has."""
+
+
+def _odd_parts(layer: LayerSpec) -> str | None:
+    """What no field alone shows: norms in other places, rules of rotation and gates without a meaning here."""
+    place = f"layer {layer.index}"
+    if strange := {*layer.norms, *layer.unit_norms} - _PLACES:
+        return f"{place}: norms in {', '.join(sorted(strange))}"
+    rope = getattr(layer.mixer, "rope", None)
+    if isinstance(rope, RopeSpec) and rope.scaling == "dynamic" and "alpha" not in dict(rope.parameters):
+        # Its base would follow the length of the longest sequence: a prompt would read keys turned by another base.
+        return f"{place}: rope scaling 'dynamic' without alpha"
+    block = layer.feed_forward
+    if isinstance(block, DenseFeedForward | RoutedExperts) and not _activates(block.activation, block.gated):
+        return f"{place}: activation {block.activation.name!r} of an MLP that is{'' if block.gated else ' not'} gated"
+    return None
+
+
+def _activates(activation: ActivationSpec, gated: bool) -> bool:
+    return activation.name != "relu2" if gated else activation.name in ("relu2", "silu", "gelu", "gelu_tanh")
 
 
 def _unread(spec: Any, place: str) -> str | None:

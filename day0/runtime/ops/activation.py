@@ -33,6 +33,61 @@ def situ_and_mul(gate: torch.Tensor, up: torch.Tensor, beta: float, linear_beta:
     return (bounded * wide_up).to(gate.dtype)
 
 
+def swiglu_oai_and_mul(gate: torch.Tensor, up: torch.Tensor, alpha: float, limit: float | None) -> torch.Tensor:
+    """g sigmoid(alpha g) (u + 1), g clamped at `limit` from above and u on both sides first (gpt-oss)."""
+    if limit is not None:
+        gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return gate * torch.sigmoid(alpha * gate) * (up + 1)
+
+
+def clamped_silu_and_mul(gate: torch.Tensor, up: torch.Tensor, limit: float) -> torch.Tensor:
+    """silu(min(gate, limit)) * up clamped to +- limit (DeepSeek-V4)."""
+    return functional.silu(gate.clamp(max=limit)) * up.clamp(-limit, limit)
+
+
+def silu_clamped_and_mul(gate: torch.Tensor, up: torch.Tensor, limit: float) -> torch.Tensor:
+    """min(silu(gate), limit) * up clamped to +- limit (Ling 3)."""
+    return functional.silu(gate).clamp(max=limit) * up.clamp(-limit, limit)
+
+
+def relu2(x: torch.Tensor) -> torch.Tensor:
+    """max(x, 0)^2 (Primer, So et al. 2021)."""
+    return functional.relu(x).square()
+
+
+def softcap(x: torch.Tensor, cap: float) -> torch.Tensor:
+    """cap tanh(x / cap): bounds x smoothly (Gemma 2)."""
+    return cap * torch.tanh(x / cap)
+
+
+def learnt_scale(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """x [tokens, width] times one learnt number, scale [1]."""
+    return x * scale.to(x.dtype)
+
+
+def token_sigmoid_gate(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    """x [tokens, width] times sigmoid of one number per token, gate [tokens]."""
+    return x * torch.sigmoid(gate)[:, None]
+
+
+def softplus_gate(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    """x * log(1 + exp(gate)), the factor taken in float32 (Laguna)."""
+    return x * functional.softplus(gate.float()).to(x.dtype)
+
+
+def head_softplus_gate(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    """Every head of x [tokens, heads, head_dim] times log(1 + exp) of its number, gate [tokens, heads]."""
+    return softplus_gate(x, gate[..., None])
+
+
+def query_temperature(
+    q: torch.Tensor, positions: torch.Tensor, floor: float, growth: float, offset: float
+) -> torch.Tensor:
+    """q [tokens, heads, head_dim] times 1 + growth ln(1 + floor((position + offset) / floor)) (Llama 4)."""
+    steps = torch.floor((positions.float() + offset) / floor)
+    return (q * (1.0 + growth * torch.log1p(steps))[:, None, None]).to(q.dtype)
+
+
 def sigmoid_gate(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     """x * sigmoid(gate)."""
     return x * torch.sigmoid(gate)

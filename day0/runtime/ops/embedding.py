@@ -19,3 +19,8 @@ def embedding_scatter(x: torch.Tensor, rows: torch.Tensor, images: torch.Tensor)
 def lm_head(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Logits in float32 of x [wanted, width]; the product is in the model's dtype."""
     return functional.linear(x, weight).float()
+
+
+def biased_lm_head(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """The same with a bias per token."""
+    return functional.linear(x, weight, bias).float()

@@ -19,17 +19,56 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return (weight * normed.to(x.dtype)).to(x.dtype)
 
 
+def unit_rms_norm(x: torch.Tensor, eps: float) -> torch.Tensor:
+    """x / sqrt(mean(x^2) + eps) over the last axis, without a weight."""
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
+
+
+def rms_norm_plus_one(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """RMS norm whose weight is stored less one (Gemma); the product is rounded once, as the models' own code does."""
+    wide = x.float()
+    normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return (normed * (1.0 + weight.float())).to(x.dtype)
+
+
 def qk_norm(
-    q: torch.Tensor, k: torch.Tensor, q_weight: torch.Tensor, k_weight: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """RMS norm of every query and key head over its channels; q [tokens, heads, head_dim], k with kv_heads."""
-    return rms_norm(q, q_weight, eps), rms_norm(k, k_weight, eps)
+    q: torch.Tensor,
+    k: torch.Tensor | None,
+    q_weight: torch.Tensor | None,
+    k_weight: torch.Tensor | None,
+    eps: float,
+    form: str = "head",
+    plus_one: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """RMS norm of queries and keys; q [tokens, heads, head_dim], k with kv_heads, None in layers without keys.
+
+    `form` is "head" (each head by one weight [head_dim]), "per_head" (each by its own, [heads, head_dim]), "all" (all
+    heads together by a weight [heads x head_dim]) or "unit" (each head, no weight). `plus_one`: weights are stored
+    less one.
+    """
+    keys = None if k is None else _head_norm(k, k_weight, eps, form, plus_one)
+    return _head_norm(q, q_weight, eps, form, plus_one), keys
+
+
+def _head_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float, form: str, plus_one: bool) -> torch.Tensor:
+    if weight is None:
+        return unit_rms_norm(x, eps)
+    norm = rms_norm_plus_one if plus_one else rms_norm
+    if form == "all":
+        return norm(x.flatten(-2), weight, eps).unflatten(-1, x.shape[-2:])
+    return norm(x, weight, eps)
 
 
 def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
     """x less its mean, over its standard deviation, times weight plus bias; float32 inside (Ba et al. 2016)."""
     wide = functional.layer_norm(x.float(), weight.shape, weight.float(), bias.float(), eps)
     return wide.to(x.dtype)
+
+
+def layer_norm_without_bias(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """The same without the bias (Cohere)."""
+    return functional.layer_norm(x.float(), weight.shape, weight.float(), eps=eps).to(x.dtype)
 
 
 def l2_norm(x: torch.Tensor, eps: float) -> torch.Tensor:

@@ -1,10 +1,15 @@
-"""Attention residuals: a read of the residual stream that chooses among earlier block sums (Kimi K3)."""
+"""Ways to join the residual stream beyond a sum; attention residuals, which choose among block sums (Kimi K3)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
+
+
+def weighed_residual_add(x: torch.Tensor, branch: torch.Tensor, skip: float, branch_scale: float) -> torch.Tensor:
+    """skip x + branch_scale branch, both [tokens, width] (MiniMax-01)."""
+    return skip * x + branch_scale * branch
 
 
 def attention_residual_mix(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
-SCALINGS = ("none", "linear", "llama3", "yarn")
+SCALINGS = ("none", "linear", "dynamic", "llama3", "yarn", "proportional")
 """The frequency rules that `rope_frequencies` has; a profile may name others."""
 
 
@@ -16,14 +16,22 @@ def rope_frequencies(
 ) -> tuple[torch.Tensor, float]:
     """Angular frequency of each of the dim/2 channel pairs, float32, and the factor on cos and sin.
 
-    `scaling` is "none", "linear", "llama3" (Llama 3.1) or "yarn" (Peng et al. 2023).
+    `scaling` is "none", "linear", "llama3" (Llama 3.1), "yarn" (Peng et al. 2023), "proportional" (Gemma 4: a share
+    of the channels turns, the slowest stand still) or "dynamic" by a fixed `alpha` that stretches the base (Hunyuan).
     """
-    frequencies = theta ** -(torch.arange(0, dim, 2, dtype=torch.float32) / dim)
+    channels = torch.arange(0, dim, 2, dtype=torch.float32)
+    frequencies = theta ** -(channels / dim)
     match scaling:
         case "none":
             return frequencies, 1.0
         case "linear":
             return frequencies / parameters["factor"], 1.0
+        case "dynamic":
+            return (theta * parameters["alpha"] ** (dim / (dim - 2))) ** -(channels / dim), 1.0
+        case "proportional":
+            turning = int(parameters["partial_rotary_factor"] * dim // 2)
+            standing = torch.arange(dim // 2) >= turning
+            return frequencies.masked_fill(standing, 0.0) / parameters.get("factor", 1.0), 1.0
         case "llama3":
             return _llama3(frequencies, parameters), 1.0
         case "yarn":
@@ -70,6 +78,29 @@ def rope_table(positions: torch.Tensor, frequencies: torch.Tensor, factor: float
     """cos and sin of every position's angles, [tokens, dim/2] float32."""
     angles = positions.float()[:, None] * frequencies
     return angles.cos() * factor, angles.sin() * factor
+
+
+def multi_axis_rope_table(
+    positions: torch.Tensor, frequencies: torch.Tensor, factor: float, sections: Sequence[int], interleaved: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin [tokens, dim/2] where positions [axes, tokens] have several axes (Qwen2-VL, arXiv 2409.12191).
+
+    Each axis turns as many channel pairs as `sections` says, one axis after another; `interleaved` deals them out in
+    turn (Qwen3-VL), the first axis taking what is left at the end.
+    """
+    angles = positions.float()[:, :, None] * frequencies  # [axes, tokens, dim/2]
+    axis = _axis_of_pairs(sections, interleaved).to(positions.device)
+    chosen = angles.gather(0, axis.expand(1, *angles.shape[1:]))[0]
+    return chosen.cos() * factor, chosen.sin() * factor
+
+
+def _axis_of_pairs(sections: Sequence[int], interleaved: bool) -> torch.Tensor:
+    """The axis that turns each channel pair, [dim/2] int64."""
+    if not interleaved:
+        return torch.arange(len(sections)).repeat_interleave(torch.tensor(sections))
+    pairs = torch.arange(sum(sections))
+    axis = pairs % len(sections)
+    return axis.where(pairs < len(sections) * torch.tensor(sections)[axis], torch.tensor(0))
 
 
 def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layout: str) -> torch.Tensor:

@@ -73,6 +73,6 @@ def test_blocks_open_by_the_layers_number_from_zero(block, opening):
     for layer in range(7):
         stream = Stream(torch.zeros(1, 3))
         for site in make_sites(AttentionResidual(block), layer, BUILD):
-            site.write(stream, torch.ones(1, 3))
+            site.write(stream, torch.ones(1, 3), torch.zeros(1, 3))
         opened += [layer] * len(stream.snapshots)
     assert opened == opening

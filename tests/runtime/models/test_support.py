@@ -11,12 +11,12 @@ import pytest
 
 from day0.errors import CannotSay
 from day0.plan.settings import EngineSettings
-from day0.profile.ends import ModelEnds
-from day0.profile.feed_forward import DenseFeedForward, RoutedExperts
-from day0.profile.grouped_query import GroupedQueryAttention, OutputGate
-from day0.profile.mixers import NoMixer
+from day0.profile.feed_forward import ActivationSpec, DenseFeedForward, RoutedExperts, RouterMlp
+from day0.profile.grouped_query import GroupedQueryAttention
+from day0.profile.positions import RopeSpec
 from day0.profile.profile import ArchitectureProfile
 from day0.profile.read import read_profile
+from day0.profile.residuals import AffineResidual
 from day0.runtime.engine.load import load_engine
 from day0.runtime.models.support import missing_part
 from day0.source.resolve import recipe_names, resolve
@@ -66,21 +66,29 @@ def router(change: dict[str, Any]) -> Callable[[], ArchitectureProfile]:
     return make
 
 
+def experts(change: dict[str, Any]) -> Callable[[], ArchitectureProfile]:
+    def make() -> ArchitectureProfile:
+        profile = profile_of("mixtral-8x7b")
+        block = profile.layers[-1].feed_forward
+        assert isinstance(block, RoutedExperts)
+        return with_layer(profile, feed_forward=replace(block, **change))
+
+    return make
+
+
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        (gqa({"sinks": True}), "sinks"),
-        (gqa({"chunked": True}), "chunked"),
-        (gqa({"v_head_dim": 64}), "v_head_dim"),
-        (gqa({"qk_norm": "all"}), "qk_norm"),
-        (gqa({"output_gate": OutputGate()}), "output_gate"),
-        (gqa({"softcap": 30.0}), "softcap"),
-        (dense({"gated": False}), "gated"),
-        (router({"scoring": "sparsemixer"}), "scoring"),
+        (gqa({"rope": RopeSpec(1e4, 128, scaling="longrope")}), "longrope"),
+        (gqa({"rope": RopeSpec(1e4, 128, scaling="dynamic", parameters=(("factor", 2.0),))}), "without alpha"),
+        (dense({"gated": False, "activation": ActivationSpec("situ", 4.0)}), "not gated"),
+        (dense({"activation": ActivationSpec("relu2")}), "relu2"),
+        (experts({"expert_norm": True}), "expert_norm"),
         (router({"global_scale": True}), "global_scale"),
-        (lambda: with_layer(profile_of("llama-3.1-8b"), mixer=NoMixer()), "norms"),
-        (lambda: with_layer(profile_of("llama-3.1-8b"), norms=("mixer_norm",)), "norms"),
-        (lambda: replace(profile_of("llama-3.1-8b"), ends=ModelEnds(logit_softcap=30.0)), "ends"),
+        (router({"mlp": RouterMlp(8, carried=False)}), "mlp"),
+        (router({"skip": True}), "skip"),
+        (lambda: with_layer(profile_of("llama-3.1-8b"), norms=("mixer_norm", "odd_norm")), "odd_norm"),
+        (lambda: with_layer(profile_of("llama-3.1-8b"), residual=AffineResidual()), "affine"),
     ],
 )
 def test_what_no_block_does_is_named(make: Callable[[], ArchitectureProfile], named: str) -> None:
@@ -91,7 +99,6 @@ def test_what_no_block_does_is_named(make: Callable[[], ArchitectureProfile], na
 
 def test_such_a_model_is_not_loaded(tiny_llama: Path) -> None:
     files = resolve(str(tiny_llama))
-    profile = read_profile(files)
-    changed = replace(profile, ends=ModelEnds(logit_scale=0.5))
-    with pytest.raises(CannotSay, match=r"logit_scale=0\.5"):
-        load_engine(files, changed, EngineSettings(device="cpu"))
+    changed = with_layer(read_profile(files), residual=AffineResidual())
+    with pytest.raises(CannotSay, match="affine"):
+        load_engine(files, changed, EngineSettings(device="cpu", runtime="native"))

@@ -68,7 +68,7 @@ def test_yarn_magnitude(extra, wanted):
 
 def test_an_unknown_rule_is_a_defect():
     with pytest.raises(AssertionError, match="no rule here"):
-        rope_frequencies(10000.0, 64, "dynamic", {})
+        rope_frequencies(10000.0, 64, "longrope", {})
 
 
 @pytest.mark.parametrize("layout", ["neox", "interleaved"])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from day0.runtime.ops.routed_experts import routed_experts
+from day0.runtime.ops.routed_experts import ExpertMatrices, routed_experts
 
 
 def act(gate, up):
@@ -25,7 +25,7 @@ class Experts:
         for expert in chosen:
             for buffer, array in zip(self.buffer, self.arrays[expert], strict=True):
                 buffer.copy_(torch.tensor(array))
-            yield (expert, *self.buffer)
+            yield ExpertMatrices(expert, *self.buffer)
 
 
 @pytest.mark.parametrize(("tokens", "num_experts", "top_k"), [(1, 1, 1), (1, 16, 4), (63, 7, 3), (100, 16, 16)])
@@ -64,7 +64,7 @@ def test_the_sum_is_float32_in_a_bfloat16_model():
     weights = torch.tensor([[256.0, *[0.5] * 64]])
 
     def matrices(chosen):
-        return ((expert, one, one, one) for expert in chosen)
+        return (ExpertMatrices(expert, one, one, one) for expert in chosen)
 
     found = routed_experts(one, weights, torch.arange(65)[None], 65, matrices, lambda gate, up: gate)
     assert found.dtype == torch.bfloat16
