@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from day0.engines.shell import shell_line
+from day0.report.plan_bars import GIB, LINES, free_text, fullest, headroom_text, ranks_text, whole_bytes
 from day0.report.plan_document import PlanDocument
-from day0.report.plan_text import LINES, count_text, milliseconds_text, size_text
+from day0.report.plan_text import ROWS, SIDE_BY_SIDE
 
 COLOURS = {
     "weights": "#3b6fb6",
@@ -19,7 +22,7 @@ COLOURS = {
     "comm": "#c4553f",
     "overhead": "#8a8a8a",
 }
-_GIB = 2**30
+VERDICTS = {True: ("yes", "fits"), False: ("no", "does not fit"), None: ("unknown", "cannot say")}
 
 
 def html_document(document: PlanDocument) -> str:
@@ -31,16 +34,39 @@ def html_document(document: PlanDocument) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["gib"] = lambda nbytes: f"{nbytes / _GIB:.2f}"
-    environment.filters["size"] = size_text
-    environment.filters["count"] = count_text
-    environment.filters["time"] = milliseconds_text
+    environment.filters["round_gib"] = lambda nbytes: f"{nbytes / GIB:.1f}"
+    environment.filters["gib"] = lambda nbytes: f"{nbytes / GIB:.2f}"
+    environment.filters["count"] = lambda value: f"{value:,}"
     template = environment.get_template("plan.html.j2")
-    words = {name: words for name, (_, _, words) in LINES.items()}
-    return template.render(document=document, colours=COLOURS, words=words, segments=_segments)
+    return template.render(
+        document=document,
+        best=document.plans[:SIDE_BY_SIDE],
+        rows=ROWS,
+        colours=COLOURS,
+        verdicts=VERDICTS,
+        words={name: words for name, (_, _, words) in LINES.items()},
+        segments=_segments,
+        fullest=fullest,
+        whole_bytes=whole_bytes,
+        free_text=free_text,
+        ranks_text=ranks_text,
+        headroom_text=headroom_text,
+        shell_line=shell_line,
+        used=_used_lines(document),
+    )
 
 
-def _segments(rank: dict[str, Any]) -> list[tuple[str, float]]:
-    """(line, width in percent) of one rank's bar; a rank that lacks memory is drawn against what it needs."""
-    whole = rank["total"] - min(0, rank["free"])
-    return [(name, 100 * rank[name] / whole) for name in LINES if rank[name]]
+def _used_lines(document: PlanDocument) -> list[str]:
+    """The lines of memory that some rank of some plan has."""
+    return [name for name in LINES if any(rank[name] for plan in document.plans for rank in plan["ranks"])]
+
+
+def _segments(rank: Mapping[str, Any], whole: int) -> list[tuple[str, float, float]]:
+    """(line, start, width) of one rank's bar, in percent of `whole` bytes."""
+    segments, start = [], 0.0
+    for name in LINES:
+        if rank[name]:
+            width = 100 * rank[name] / whole
+            segments.append((name, start, width))
+            start += width
+    return segments
