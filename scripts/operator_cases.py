@@ -9,6 +9,7 @@ import numpy as np
 import operator_references as exact
 import torch
 from operator_cases_recurrent import RECURRENT
+from operator_cases_sparse import SPARSE
 from operator_draw import Draw, Facts, Prepared
 
 from day0.runtime.batch import Request, SamplingParams
@@ -361,6 +362,7 @@ PREPARE: Mapping[str, Callable[[Draw, Facts], Prepared]] = {
     "silu": _alone(exact.silu),
     "multiply": _pointwise(np.multiply),
     **RECURRENT,
+    **SPARSE,
 }
 """How inputs and expected outputs of each operator are made."""
 

@@ -100,12 +100,21 @@ def delta_rule(q: Array, k: Array, v: Array, g: Array, beta: Array, state: Array
 
 
 def route(
-    scores: Array, biased: Array, top_k: int, renormalize: bool, scaling_factor: float, groups: tuple[int, int]
+    scores: Array,
+    biased: Array,
+    top_k: int,
+    renormalize: bool,
+    scaling_factor: float,
+    groups: tuple[int, int],
+    best_of_group: int = 2,
 ) -> tuple[Array, Indices]:
-    """Choose by `biased`, weigh by `scores` [tokens, experts]; `groups` is (how many, how many may be used)."""
+    """Choose by `biased`, weigh by `scores` [tokens, experts]; `groups` is (how many, how many may be used).
+
+    A group is worth its `best_of_group` best experts together.
+    """
     weights, ids = np.zeros((len(scores), top_k)), np.zeros((len(scores), top_k), dtype=np.int64)
     for token, (score, choice) in enumerate(zip(scores, biased, strict=True)):
-        eligible = _eligible(choice, *groups)
+        eligible = _eligible(choice, *groups, best_of_group)
         ranked = sorted(eligible, key=lambda expert: (-choice[expert], expert))[:top_k]
         chosen = score[ranked]
         weights[token] = scaling_factor * (chosen / chosen.sum() if renormalize else chosen)
@@ -113,11 +122,11 @@ def route(
     return weights, ids
 
 
-def _eligible(choice: Array, num_groups: int, usable: int) -> list[int]:
+def _eligible(choice: Array, num_groups: int, usable: int, best: int) -> list[int]:
     size = len(choice) // num_groups
-    worth = [np.sort(choice[g * size : (g + 1) * size])[-2:].sum() for g in range(num_groups)]
-    best = sorted(range(num_groups), key=lambda group: (-worth[group], group))[:usable]
-    return [expert for group in best for expert in range(group * size, (group + 1) * size)]
+    worth = [np.sort(choice[g * size : (g + 1) * size])[-best:].sum() for g in range(num_groups)]
+    kept = sorted(range(num_groups), key=lambda group: (-worth[group], group))[:usable]
+    return [expert for group in kept for expert in range(group * size, (group + 1) * size)]
 
 
 def routed_experts(

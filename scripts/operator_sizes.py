@@ -40,9 +40,7 @@ _RULES = ("none", "linear", "llama3", "yarn")
 _DELTA = _rows("tokens heads head_dim value_dim", (1, 1, 2, 2), (63, 5, 10, 7), (2, 128, 128, 128), (70, 1, 256, 256))
 _DELTA_SPANS = ("heads", "head_dim", "value_dim")
 _CONVOLUTION_SPANS = ("width", "taps", "past_taps")
-_CONVOLUTIONS = _rows(
-    "tokens width taps past_taps", (1, 1, 2, 1), (63, 100, 4, 3), (5, 63, 3, 2), (2, 65536, 8, 7)
-)
+_CONVOLUTIONS = _rows("tokens width taps past_taps", (1, 1, 2, 1), (63, 100, 4, 3), (5, 63, 3, 2), (2, 65536, 8, 7))
 _ACTIVATIONS = ({"activation": "silu"}, {"activation": None})
 _GATED_DELTA_SPANS = ("key_heads", "value_heads", "head_dim", "value_dim")
 _GATED_DELTA = _rows(
@@ -61,6 +59,20 @@ _ROUTING = tuple(
     {"renormalize": renormalize, "correction_bias": bias, "scaling_factor": 2.5}
     for renormalize in (False, True)
     for bias in (False, True)
+)
+_GROUPED = _rows(
+    "tokens experts top_k num_groups topk_groups",
+    (1, 1, 1, 1, 1),
+    (63, 100, 7, 1, 1),
+    (63, 96, 6, 8, 4),
+    (63, 99, 5, 9, 3),
+    (5, 1024, 32, 16, 16),
+)
+_LATENTS = _rows(
+    "tokens slots heads latent_dim rope_dim cached_dim",
+    (1, 2, 1, 1, 1, 2),
+    (13, 100, 6, 50, 7, 57),
+    (2, 40, 128, 1024, 64, 1088),
 )
 
 CASES: Mapping[str, Cases] = {
@@ -151,6 +163,38 @@ CASES: Mapping[str, Cases] = {
         ),
         ({"scale": 0.05},),
     ),
+    "window_mla_attention": Cases(
+        ("heads", "latent_dim", "rope_dim", "cached_dim", "window"),
+        _LATENTS,
+        tuple({"scale": 0.05, "window": w, "sinks": s} for w in (None, 1, 7, 131072) for s in (False, True)),
+    ),
+    "sparse_mla_attention": Cases(
+        ("heads", "latent_dim", "rope_dim", "cached_dim", "chosen"),
+        tuple(row | {"chosen": chosen} for row, chosen in zip(_LATENTS, (1, 17, 4096), strict=True)),
+        ({"scale": 0.05, "sinks": False}, {"scale": 0.05, "sinks": True}),
+    ),
+    "lightning_indexer_topk": Cases(
+        ("heads", "head_dim", "chosen"),
+        _rows("tokens slots heads head_dim chosen", (1, 2, 1, 1, 1), (13, 100, 6, 50, 17), (2, 400, 64, 128, 4096)),
+        tuple({"scale": 0.125, "ratio": r, "keep_tail": tail} for r in (1, 4, 16) for tail in (False, True)),
+    ),
+    "gated_pool": Cases(
+        ("head_dim", "pooled_width", "stride"),
+        _rows("entries stride", (1, 1), (7, 5), (3, 128)),
+        tuple(
+            {"overlap": overlap, "head_dim": dim, "pooled_width": dim * (1 + overlap)}
+            for overlap in (False, True)
+            for dim in (1, 50, 512)
+        ),
+    ),
+    "rope_tail": Cases(
+        ("heads", "head_dim", "rope_pairs"),
+        _rows("tokens heads head_dim rope_pairs", (1, 1, 2, 1), (63, 5, 100, 30), (3, 128, 512, 128)),
+        tuple({"layout": word, "inverse": back} for word in ("neox", "interleaved") for back in (False, True)),
+    ),
+    "layer_norm": Cases(("width",), _WIDTHS, _EPS),
+    "head_sigmoid_gate": Cases(("heads", "head_dim"), _HEADS),
+    "constant_scale": Cases(("width",), _WIDTHS, ({"factor": 12.0},)),
     "sigmoid_gate": Cases(("width",), _WIDTHS),
     "gated_group_rms_norm": Cases(
         ("width", "norm_groups"),
@@ -189,18 +233,8 @@ CASES: Mapping[str, Cases] = {
         _ROUTING,
         {"num_groups": {"max": 1}},
     ),
-    "moe_router_topk_sigmoid_bias": Cases(
-        ("experts", "top_k", "num_groups", "topk_groups"),
-        _rows(
-            "tokens experts top_k num_groups topk_groups",
-            (1, 1, 1, 1, 1),
-            (63, 100, 7, 1, 1),
-            (63, 96, 6, 8, 4),
-            (63, 99, 5, 9, 3),
-            (5, 1024, 32, 16, 16),
-        ),
-        _ROUTING,
-    ),
+    "moe_router_topk_sigmoid_bias": Cases(("experts", "top_k", "num_groups", "topk_groups"), _GROUPED, _ROUTING),
+    "moe_router_group_best_softmax": Cases(("experts", "top_k", "num_groups", "topk_groups"), _GROUPED, _ROUTING),
     "routed_experts": Cases(
         ("experts", "top_k", "expert_in", "expert_width"),
         _rows(
