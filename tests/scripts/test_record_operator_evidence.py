@@ -103,7 +103,9 @@ def test_the_shipped_evidence_is_of_these_trials(name: str, shipped: Whitelist) 
     cases, contract = CASES[name], OPERATORS[name]
     wanted = {
         (tuple(sorted(sizes.items())), dtype)
-        for sizes in ({k: v for k, v in row.items() if k in contract.axes} for row in cases.sizes)
+        for row in cases.sizes
+        for attributes in cases.attributes
+        for sizes in ({k: v for k, v in {**row, **attributes}.items() if k in contract.axes},)
         for dtype in (script.DTYPES if contract.follows_model_dtype else ("float32",))
     }
     columns = {key: column for key, column in shipped.columns.items() if key[0] == name}
