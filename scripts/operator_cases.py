@@ -12,13 +12,15 @@ from operator_cases_recurrent import RECURRENT
 from operator_cases_sparse import SPARSE
 from operator_draw import Draw, Facts, Prepared
 
+from day0.profile.packing_formats import mxfp4
 from day0.runtime.batch import Request, SamplingParams
 from day0.runtime.engine.sampler import Sampler
 from day0.runtime.engine.sequence import Sequence
 from day0.runtime.ops import activation
 from day0.runtime.ops.registry import KERNELS, REFERENCE
 from day0.runtime.ops.rope import rope_frequencies, rope_table
-from day0.runtime.quant.mxfp4 import MXFP4Decoder
+from day0.runtime.ops.routed_experts import ExpertMatrices
+from day0.runtime.quant.decoder import Decoder
 
 
 def _embedding_lookup(draw: Draw, f: Facts) -> Prepared:
@@ -247,8 +249,8 @@ def _routed_experts(draw: Draw, f: Facts) -> Prepared:
     )
     kernel, definition = _GATES[f["activation"]]
 
-    def matrices(chosen: list[int]) -> list[tuple[Any, ...]]:
-        return [(expert, *tensors[expert]) for expert in chosen]
+    def matrices(chosen: list[int]) -> list[ExpertMatrices]:
+        return [ExpertMatrices(expert, *tensors[expert]) for expert in chosen]
 
     arguments = (x, weights, torch.from_numpy(ids), experts, matrices, kernel)
     return arguments, (exact.routed_experts(x64, weights64, ids, arrays, definition),)
@@ -262,7 +264,7 @@ def _packed_matrix(draw: Draw, rows: int, columns: int) -> tuple[torch.Tensor, A
     packed = draw.integers(256, rows, columns // 2).astype(np.uint8)
     scale = np.full((rows, columns // 32), 127 - int(np.log2(columns) / 2) - 2, dtype=np.uint8)
     out = torch.empty(rows, columns, dtype=draw.dtype)
-    MXFP4Decoder(out.device).decode(torch.from_numpy(packed), torch.from_numpy(scale), out)
+    _decode(torch.from_numpy(packed), torch.from_numpy(scale), out)
     return out, exact.mxfp4(packed, scale)
 
 
@@ -305,7 +307,7 @@ def _write(x: torch.Tensor, slots: torch.Tensor, cache: torch.Tensor) -> torch.T
 
 
 def _decode(packed: torch.Tensor, scale: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    return MXFP4Decoder(out.device).decode(packed, scale, out)
+    return Decoder(out.device).decode(mxfp4(), {"packed": packed, "scale": scale}, out)
 
 
 def _sampling(draw: Draw, f: Facts) -> Prepared:

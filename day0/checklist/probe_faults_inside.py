@@ -94,8 +94,10 @@ def _blocks(context: CheckContext) -> Decoder:
 @contextmanager
 def swapped_nibbles(context: CheckContext) -> Iterator[CheckContext]:
     """Packed bytes read with the high half first."""
-    decoder = _blocks(context).workspace().decoder
-    with patched(decoder, "_values", decoder._values.flip(-1)):
+    workspace = _blocks(context).workspace
+    assert workspace is not None, "the fault is put into packed weights"
+    tables = workspace.decoder.tables
+    with patched(tables, "pairs", tables.pairs.flip(-1)):
         yield context
 
 

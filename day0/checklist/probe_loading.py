@@ -16,6 +16,7 @@ from day0.checklist.target import CheckContext
 from day0.errors import CannotSay, Day0Error
 from day0.profile.tensors import TensorSpec, compare_tensors, expected_tensors
 from day0.runtime.engine.engine import Engine
+from day0.runtime.placement import pieces, wanted_here
 from day0.runtime.weights import POISON_BYTE, all_parameters
 
 NO_HEADERS = NotChecked("skip", "the source has no weights to look at (a bare config or a recipe)")
@@ -112,10 +113,12 @@ def _broken(stored: torch.Tensor) -> bool:
 
 def _flaw(parameter: torch.Tensor) -> str | None:
     """What is wrong with a parameter, matrix by matrix (stacked experts one by one)."""
-    if parameter.is_floating_point() and not bool(torch.isfinite(parameter).all()):
+    if _broken(parameter):
         return "not_finite"
     if parameter.dim() < 2 or parameter.shape[-2:].numel() == 1:
         return None  # norms are often all ones
+    if parameter.element_size() == 1:
+        parameter = parameter.view(torch.uint8)  # what is packed is looked at as bytes: 8-bit floats have no order
     matrices = parameter.flatten(0, -3) if parameter.dim() > 2 else parameter[None]
     low, high = matrices.flatten(1).min(dim=1).values, matrices.flatten(1).max(dim=1).values
     if parameter.dtype == torch.uint8 and bool(((low == high) & (low == POISON_BYTE)).any()):
@@ -140,16 +143,15 @@ def values(context: CheckContext, *, tensors: int = 64, experts: int = 3) -> Out
     parameters = parameters_of(engine_of(context))
     wrong: list[TensorSpec] = []
     inspected = 0
-    specs = [spec for spec in expected_tensors(context.profile) if spec.path in parameters]
+    specs = wanted_here(expected_tensors(context.profile), parameters.keys())
     for spec in spread(specs, tensors):
         names = list(spec.names())
         for expert in spread(range(len(names)), experts):
-            held = parameters[spec.path][expert] if spec.experts else parameters[spec.path]
-            stored = stored_tensor(files, names[expert])
             inspected += 1
-            if not same_values(held, stored):
-                wrong.append(spec)
-                break
+            for path, stored in pieces(spec, stored_tensor(files, names[expert]), names[expert]):
+                held = parameters[path][expert] if spec.experts else parameters[path]
+                if not same_values(held, stored) and spec not in wrong:
+                    wrong.append(spec)
     first = wrong[0] if wrong else None
     return Measured(
         inspected=inspected,
@@ -170,19 +172,25 @@ def packed(context: CheckContext, *, experts: int = 3) -> Outcome:
     if probe_upstream.runs_upstream(context):
         return NotChecked("skip", "transformers unpacks the weights, and day0 cannot ask it for one expert")
     specs = {spec.path: spec for spec in expected_tensors(context.profile)}
-    blocks = [path.removesuffix(".gate.packed") for path in specs if path.endswith(".gate.packed")]
+    blocks = [
+        path.removesuffix(".gate.packed")
+        for path, spec in specs.items()
+        if path.endswith(".gate.packed") and spec.format == "mxfp4" and spec.experts
+    ]
+    if not blocks:
+        return NotChecked("skip", "a second decoder is there for MXFP4 of experts stored one by one")
     wrong: list[tuple[str, int]] = []
     inspected = 0
     for block in spread(blocks, 4):
         module = engine_of(context).model.get_submodule(block)
         chosen = list(spread(range(specs[f"{block}.gate.packed"].experts), experts))
-        for expert, *matrices in module.matrices(chosen):  # type: ignore[operator]  # the experts block of a layer
-            for part, matrix in zip(("gate", "up", "down"), matrices, strict=True):
-                names = [list(specs[f"{block}.{part}.{leaf}"].names())[expert] for leaf in ("packed", "scale")]
-                expected = decode_mxfp4(*(stored_tensor(files, name).numpy() for name in names))
+        for one in module.matrices(chosen):  # type: ignore[operator]  # the experts block of a layer
+            for part, matrix in (("gate", one.gate), ("up", one.up), ("down", one.down)):
+                names = [list(specs[f"{block}.{part}.{leaf}"].names())[one.expert] for leaf in ("packed", "scale")]
+                stored = (stored_tensor(files, name).view(torch.uint8).numpy() for name in names)
                 inspected += 1
-                if not np.array_equal(matrix.float().cpu().numpy(), expected):
-                    wrong.append((f"{block}.{part}", expert))
+                if not np.array_equal(matrix.float().cpu().numpy(), decode_mxfp4(*stored)):
+                    wrong.append((f"{block}.{part}", one.expert))
     where = Where(layer=layer_in(wrong[0][0]), tensor=wrong[0][0], operator="mxfp4_dequantize") if wrong else None
     return Measured(
         inspected=inspected,
@@ -215,10 +223,9 @@ def sizes(context: CheckContext) -> Outcome:
     held = sum(parameter.nbytes for parameter in own.values())
     width = engine.model.embed.weight.dtype.itemsize
     expected = 0
-    for spec in expected_tensors(context.profile):
-        if spec.path in own:
-            elements = spec.total_parameters if spec.zero_tail else spec.count * prod(spec.shape)
-            expected += spec.nbytes if spec.dtype == "U8" else elements * (4 if spec.keep_float32 else width)
+    for spec in wanted_here(expected_tensors(context.profile), own.keys()):
+        elements = spec.total_parameters if spec.zero_tail else spec.count * prod(spec.shape)
+        expected += spec.nbytes if spec.format else elements * (4 if spec.keep_float32 else width)
     return Measured(
         inspected=len(own),
         values={

@@ -18,7 +18,8 @@ class EngineSettings:
     `kv_cache_bytes` None lets the engine size the cache from free memory, `mem_fraction` of it at most.
     `page_size` is rounded up where entries that several tokens share would lie on two pages.
     `cpu_threads` None lets the engine choose: one for a small model, whose steps are too short to share out.
-    `workspace_experts` is how many unpacked experts the conversion workspace holds at once. `debug` fills pages and
+    `workspace_experts` is how many unpacked experts the conversion workspace holds at once; `expert_cache_bytes` is
+    for those that are kept unpacked from one step to the next. `debug` fills pages and
     state slots with NaN when they are freed, so that a stale read shows.
     `runtime` "native" runs our own blocks, "upstream" the definition in transformers, "auto" the latter where a block
     is missing; `trust_remote_code` lets code from the model's own repository run there.
@@ -42,6 +43,7 @@ class EngineSettings:
     snapshot_bytes: int = 256 << 20
     watermark: float = 0.01
     workspace_experts: int = 16
+    expert_cache_bytes: int = 0
     cpu_threads: int | None = None
     seed: int = 0
     debug: bool = False

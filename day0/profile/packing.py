@@ -64,6 +64,7 @@ def pack(spec: TensorSpec, packing: WeightFormat) -> Iterator[TensorSpec]:
         )
     for index, part in enumerate(packing.counted):
         shape, axis = _part_shape(spec, packing, part, rows, columns)
+        output = next((place for place, axis in enumerate(part.axes) if axis.of == "out"), None)
         yield replace(
             spec,
             name=part_name(spec.name, part.leaf),
@@ -74,6 +75,9 @@ def pack(spec: TensorSpec, packing: WeightFormat) -> Iterator[TensorSpec]:
             shard_axis=axis,
             shard_units=_units(spec, packing, rows, columns) if axis is not None else 1,
             format=packing.name,
+            input_first=_turned(spec, packing, part),
+            parts=tuple((stem, _entries(spec, part, output, length)) for stem, length in spec.parts),
+            output_axis=output or 0,
         )
 
 
@@ -108,13 +112,25 @@ def _direction_axis(spec: TensorSpec) -> int | None:
     return 1 - axis if spec.input_first else axis
 
 
+def _turned(spec: TensorSpec, packing: WeightFormat, part: StoredPart) -> bool:
+    """Whether a part lies input first because the unpacked matrix does."""
+    return packing.keeps_order and spec.input_first and {axis.of for axis in part.axes} == {"out", "in"}
+
+
+def _entries(spec: TensorSpec, part: StoredPart, output: int | None, rows: int) -> int:
+    """Entries of a part for `rows` of a matrix that is one of several in a tensor; see `TensorSpec.parts`."""
+    if output is None:
+        return 0
+    per = part.axes[output].per
+    in_a_row = rows // (spec.by_turns or 1)
+    return -1 if in_a_row % per else rows // per
+
+
 def _part_shape(
     spec: TensorSpec, packing: WeightFormat, part: StoredPart, rows: int, columns: int
 ) -> tuple[tuple[int, ...], int | None]:
     """Stored shape of a part and the axis to cut; a stack keeps its experts in front and, unpacked, its own order."""
-    axes = part.axes
-    if packing.keeps_order and spec.input_first and {axis.of for axis in axes} == {"out", "in"}:
-        axes = axes[::-1]
+    axes = part.axes[::-1] if _turned(spec, packing, part) else part.axes
     direction = _direction(spec)
     cut = next((place for place, axis in enumerate(axes) if axis.of and axis.of == direction), None)
     shape = tuple(axis.length(rows, columns) for axis in axes)

@@ -137,17 +137,17 @@ def int_packed(bits: int, group_size: int, *, symmetric: bool, reordered: bool) 
 
 
 def nvfp4(*, activations: bool) -> WeightFormat:
-    """NVFP4 of compressed-tensors: E2M1 codes, an E4M3 scale for 16 of a row, one float32 for all."""
+    """NVFP4 of compressed-tensors: E2M1 codes, an E4M3 scale for 16 of a row, one float32 that divides all of these."""
     text = (
         "packed weight_packed U8 out in/2; scale weight_scale F8_E4M3 out in/16; "
-        "global_scale weight_global_scale F32 1; "
+        "global_divisor weight_global_scale F32 1; "
         f"input_scale{'?' if activations else '~'} input_global_scale F32 1"
     )
     return weight_format("nvfp4", text, group_size=NV_GROUP)
 
 
 def modelopt_nvfp4(*, activations: bool) -> WeightFormat:
-    """NVFP4 of ModelOpt: the same under its own names, scalars without an axis."""
+    """NVFP4 of ModelOpt: the same under its own names, scalars without an axis; the float32 multiplies."""
     text = (
         "packed weight U8 out in/2; scale weight_scale F8_E4M3 out in/16; global_scale weight_scale_2 F32; "
         f"input_scale{'?' if activations else '~'} input_scale F32"
@@ -180,12 +180,15 @@ def awq(bits: int, group_size: int, *, zero_points: bool) -> WeightFormat:
     return weight_format(f"awq_int{bits}", text, group_size=group_size, kind="awq", bits=bits)
 
 
-def gptq(bits: int, group_size: int) -> WeightFormat:
-    """AutoGPTQ's layout: input first, int32 packed along the input; zeros along the output; each column's group."""
+def gptq(bits: int, group_size: int, *, version: int = 1) -> WeightFormat:
+    """AutoGPTQ's layout: input first, int32 packed along the input; zeros along the output; each column's group.
+
+    Its first version stores each zero less one.
+    """
     values = INT32_BITS // bits
     groups = f"in/{group_size}" if group_size else "1"
     text = (
         f"packed qweight I32 in/{values} out; scale scales MAIN {groups} out; "
-        f"zero_point? qzeros I32 {groups} out/{values}; order? g_idx I32 in"
+        f"{'zero_below' if version == 1 else 'zero_point'}? qzeros I32 {groups} out/{values}; order? g_idx I32 in"
     )
     return weight_format(f"gptq_int{bits}", text, group_size=group_size, kind="gptq", bits=bits)

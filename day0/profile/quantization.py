@@ -48,6 +48,15 @@ class StoredPart:
         return tuple(axis.length(rows, columns) for axis in self.axes)
 
 
+_READ = frozenset(
+    (
+        *("mxfp4", "mxfp8", "nvfp4", "fp8_block", "fp8_channel", "fp8_tensor"),
+        *("int8", "int_packed", "gptq", "int4_awq"),
+    )
+)
+"""Kinds of formats that the reference runtime has a reader for, whatever their numbers; AWQ has conditions."""
+
+
 @dataclass(frozen=True, slots=True)
 class WeightFormat:
     """How one kind of packed matrix [rows, columns] is stored: the first of `parts` holds the numbers.
@@ -72,6 +81,18 @@ class WeightFormat:
     @property
     def operator(self) -> str:
         return f"{self.kind or self.name}_dequantize"
+
+    @property
+    def native(self) -> bool:
+        """Whether the reference runtime turns it back.
+
+        AWQ it reads with 4 bits and zero points, as all releases have it, and ModelOpt's without the second scale of
+        8-bit activations, which is about a rounding that we do not do.
+        """
+        kind, roles = self.kind or self.name, {part.role for part in self.counted}
+        if kind == "awq":
+            return self.bits == 4 and "zero_point" in roles
+        return kind in _READ and (kind != "int4_awq" or "global_scale" not in roles)
 
     @property
     def counted(self) -> tuple[StoredPart, ...]:
@@ -176,14 +197,9 @@ class QuantizationSpec:
 
     @property
     def native(self) -> bool:
-        """Whether the reference runtime reads it: MXFP4 of all routed experts, each stored by itself, or nothing."""
-        decoder = [packing for packing in self.groups if packing.group != "mtp"]  # which it leaves on disk
-        return all(
-            packing.group == "routed_experts"
-            and not packing.plain
-            and [(found.name, found.apart) for found in packing.formats] == [("mxfp4", True)]
-            for packing in decoder
-        )
+        """Whether the reference runtime reads every format of what it runs; predictors it leaves on disk."""
+        run = [packing for packing in self.groups if packing.group != "mtp"]
+        return all(found.native for packing in run for found in packing.formats)
 
 
 _LINEAR_GROUPS = frozenset(

@@ -73,7 +73,8 @@ def _group(section: Section) -> int:
 
 
 def _gptq(section: Section) -> WeightFormat:
-    return formats.gptq(_bits(section), _group(section))
+    version = 2 if section.word("checkpoint_format", "gptq").lower() == "gptq_v2" else 1
+    return formats.gptq(_bits(section), _group(section), version=version)
 
 
 def _dynamic(section: Section) -> tuple[list[str], list[tuple[ModulePatterns, Section]]]:

@@ -21,7 +21,9 @@ class TensorSpec:
     are those of all); with `input_first` it is [experts, in, out]. `format` names the packing that the tensor is part
     of, "" for plain numbers. `zero_tail` allows a stored first axis longer than `shape[0]` when the rest is zero.
     `parts` are the modules whose parameters the tensor holds one after another along its output axis, each with its
-    rows, where it is more than the one of `path`; they come in `by_turns` turns, an equal share of each in every one, 0: one after another.
+    rows, where it is more than the one of `path`; they come in `by_turns` turns, an equal share of each in every one,
+    0: one after another. In a packed tensor "rows" are entries along `output_axis` (experts aside): 0 where all of it
+    serves every part, -1 where an entry serves rows of several.
     """
 
     name: str
@@ -41,6 +43,7 @@ class TensorSpec:
     format: str = ""
     parts: tuple[tuple[str, int], ...] = ()
     by_turns: int = 0
+    output_axis: int = 0
 
     @property
     def num_experts(self) -> int:

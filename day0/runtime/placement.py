@@ -6,7 +6,7 @@ from collections.abc import Iterator, Set
 
 import torch
 
-from day0.errors import InputError
+from day0.errors import CannotSay, InputError
 from day0.profile.tensor_spec import TensorSpec
 
 
@@ -19,16 +19,21 @@ def parameter_paths(spec: TensorSpec) -> tuple[str, ...]:
 def pieces(spec: TensorSpec, stored: torch.Tensor, where: str) -> Iterator[tuple[str, torch.Tensor]]:
     """Each parameter's path with what of `stored` it holds, [.., out, in] as modules do.
 
-    Raises InputError where a tensor that has to be taken apart or turned is not of the expected shape.
+    Raises InputError where a tensor that has to be taken apart or turned is not of the expected shape, CannotSay where
+    a scale serves rows of two modules.
     """
-    if spec.parts or spec.input_first:
+    whole = all(rows == 0 for _, rows in spec.parts)
+    if spec.input_first or not whole:
         if tuple(stored.shape) != spec.shape:
             raise InputError(f"has shape {list(stored.shape)}, the config asks for {list(spec.shape)}", where=where)
         stored = stored.mT if spec.input_first else stored
-    if not spec.parts:
-        yield spec.path, stored
+    if whole:
+        for path in parameter_paths(spec):
+            yield path, stored
         return
-    axis = 1 if spec.stacked else 0  # the output axis; experts stand before it
+    if any(rows < 0 for _, rows in spec.parts):
+        raise CannotSay("a block of its scales lies across two projections that are stored as one", where=where)
+    axis = spec.output_axis + (1 if spec.stacked else 0)  # experts stand before it
     yield from zip(parameter_paths(spec), _split(spec, stored, axis), strict=True)
 
 
@@ -42,10 +47,11 @@ def _split(spec: TensorSpec, stored: torch.Tensor, axis: int) -> Iterator[torch.
 
 
 def wanted_here(specs: tuple[TensorSpec, ...], parameters: Set[str]) -> tuple[TensorSpec, ...]:
-    """Without the tensors of parts that are stored beside the decoder and not run: predictors of later tokens, and
-    towers that the runtime has not."""
+    """Without the tensors of parts that are stored beside the decoder and not run: predictors of later tokens, towers
+    that the runtime has not, and of packed matrices what is not needed to turn them back."""
+    beside = ("mtp.", "vision.", "audio.")
     return tuple(
         spec
         for spec in specs
-        if not (spec.path.startswith(("mtp.", "vision.", "audio.")) and parameters.isdisjoint(parameter_paths(spec)))
+        if not ((spec.format or spec.path.startswith(beside)) and parameters.isdisjoint(parameter_paths(spec)))
     )

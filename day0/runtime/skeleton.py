@@ -22,7 +22,7 @@ from day0.profile.families.table import FAMILIES, find_family
 from day0.profile.profile import ArchitectureProfile
 from day0.profile.read import read_profile
 from day0.profile.tensors import TensorSpec, expected_tensors
-from day0.runtime.quant.mxfp4 import E2M1
+from day0.runtime.quant.tables import E2M1
 from day0.runtime.skeleton_folder import MARKER, skeleton_folder, write_json
 from day0.runtime.skeleton_tokenizer import SPECIAL_TOKENS, VOCABULARY, write_tokenizer
 from day0.source.model_files import ModelFiles

@@ -1,10 +1,13 @@
-"""Safetensors -> modules, along the profile's expected tensors: each read once, every parameter accounted for."""
+"""Safetensors -> modules, along the profile's expected tensors: each read once, every parameter accounted for.
+
+What is stored as it is needed stays where it lies, mapped from the file; the rest is copied into memory.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -14,10 +17,11 @@ from torch import nn
 from day0.errors import InputError
 from day0.profile.tensor_spec import TensorSpec
 from day0.runtime.placement import parameter_paths, pieces
+from day0.runtime.quant.parts import PackedParts
 from day0.source.model_files import ModelFiles, TensorHeader
 
 POISON_BYTE = 255
-"""Fills packed parameters before loading: as an E8M0 scale it is NaN, so an unwritten expert shows."""
+"""Fills parameters of packed bytes before loading: as a scale it is NaN, so an unwritten expert shows."""
 
 PLAIN_FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 """Stored dtypes whose numbers mean what they say; narrower ones need scales that a plain copy would lose."""
@@ -25,13 +29,17 @@ PLAIN_FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What was loaded: stored tensors and bytes read, bytes held, and parameters that no tensor wrote."""
+    """What was loaded: stored tensors and bytes read, bytes held, and parameters that no tensor wrote.
+
+    Of the bytes held, `bytes_mapped` are pages of the files, which the system may drop and read again.
+    """
 
     tensors: int
     bytes_read: int
     bytes_held: int
     unwritten: tuple[str, ...]
     seconds: float
+    bytes_mapped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +60,17 @@ def all_parameters(modules: Modules) -> dict[str, nn.Parameter]:
     return {prefix + name: p for prefix, module in modules.items() for name, p in module.named_parameters()}
 
 
-def allocate(modules: Modules, specs: Iterable[TensorSpec], dtype: torch.dtype, device: torch.device) -> None:
-    """Give modules built on the meta device their memory, filled with NaN (packed bytes with 255).
+def load_weights(
+    modules: Modules, specs: tuple[TensorSpec, ...], files: ModelFiles, dtype: torch.dtype, device: torch.device
+) -> LoadReport:
+    """Fill modules built on the meta device with the expected tensors of `files`, shard by shard.
 
-    Parameters are in `dtype` except those whose spec stays float32 or is packed.
-    """
-    wide = {path for spec in specs if spec.keep_float32 for path in parameter_paths(spec)}
-    for prefix, module in modules.items():
-        for name, parameter in list(module.named_parameters()):
-            packed = parameter.dtype == torch.uint8
-            kept = torch.uint8 if packed else torch.float32 if prefix + name in wide else dtype
-            fill = POISON_BYTE if packed else float("nan")
-            owner, _, leaf = name.rpartition(".")
-            filled = torch.full(parameter.shape, fill, dtype=kept, device=device)
-            setattr(module.get_submodule(owner), leaf, nn.Parameter(filled, requires_grad=False))
-
-
-def load_weights(modules: Modules, specs: tuple[TensorSpec, ...], files: ModelFiles) -> LoadReport:
-    """Copy every expected tensor of `files` into the parameter of its path, shard by shard.
-
-    Raises InputError where a tensor is missing, has another shape or cannot be read.
+    Parameters are in `dtype` except those whose spec stays float32 and parts of packed matrices. Raises InputError
+    where a tensor is missing, has another shape or cannot be read, CannotSay where one cannot be taken apart.
     """
     assert files.tensors is not None and files.folder is not None, "the caller checks that there are weights"
     started = time.perf_counter()
-    parameters = all_parameters(modules)
-    written: set[str] = set()
+    homes = dict(_homes(modules, specs, dtype, device))
     count = bytes_read = 0
     for shard, reads in _by_shard(specs, files.tensors).items():
         try:
@@ -84,15 +78,77 @@ def load_weights(modules: Modules, specs: tuple[TensorSpec, ...], files: ModelFi
                 for read in reads:
                     where = f"{shard}: {read.name}"
                     for path, piece in pieces(read.spec, stored.get_tensor(read.name), where):
-                        _copy(read, piece, parameters[path], where)
-                        written.add(path)
+                        homes[path].take_in(_checked(read, piece, homes[path], where), read.expert)
                     count += 1
                     bytes_read += files.tensors[read.name].nbytes
         except (SafetensorError, OSError) as error:
             raise InputError(f"cannot be read: {error}", where=shard) from error
-    held = sum(parameter.nbytes for parameter in parameters.values())
-    unwritten = tuple(sorted(parameters.keys() - written))
-    return LoadReport(count, bytes_read, held, unwritten, time.perf_counter() - started)
+    unwritten = tuple(sorted(path for path, home in homes.items() if home.values is None))
+    for home in homes.values():
+        home.settle()
+    held = sum(parameter.nbytes for parameter in all_parameters(modules).values())
+    mapped = sum(home.parameter.nbytes for home in homes.values() if home.mapped)
+    return LoadReport(count, bytes_read, held, unwritten, time.perf_counter() - started, mapped)
+
+
+@dataclass(slots=True)
+class _Home:
+    """Where a parameter lives: the module that owns it, and its values once there are any."""
+
+    owner: nn.Module
+    leaf: str
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+    packed: bool
+    values: torch.Tensor | None = None
+    mapped: bool = False
+
+    @property
+    def parameter(self) -> nn.Parameter:
+        found = getattr(self.owner, self.leaf)
+        assert isinstance(found, nn.Parameter)
+        return found
+
+    def take_in(self, stored: torch.Tensor, expert: int | None) -> None:
+        """Take values as they lie where that will do, else copy them, into one expert's place where it has one."""
+        as_it_is = expert is None and stored.dtype == self.dtype and self.device.type == "cpu"
+        if as_it_is and stored.is_contiguous() and stored.data_ptr() % stored.element_size() == 0:
+            self.values, self.mapped = stored, True
+            return
+        if self.values is None:
+            self.values = self._poisoned() if expert is not None else self._empty()
+        (self.values if expert is None else self.values[expert]).copy_(stored)
+
+    def settle(self) -> None:
+        """Give the module its parameter; what nobody wrote is NaN, or 255 in packed bytes."""
+        values = self._poisoned() if self.values is None else self.values
+        setattr(self.owner, self.leaf, nn.Parameter(values, requires_grad=False))
+
+    def _empty(self) -> torch.Tensor:
+        return torch.empty(self.shape, dtype=self.dtype, device=self.device)
+
+    def _poisoned(self) -> torch.Tensor:
+        values = self._empty()
+        if self.packed:
+            values.view(torch.uint8).fill_(POISON_BYTE) if values.dim() else values.fill_(torch.nan)
+        else:
+            values.fill_(torch.nan)
+        return values
+
+
+def _homes(
+    modules: Modules, specs: Iterable[TensorSpec], dtype: torch.dtype, device: torch.device
+) -> Iterator[tuple[str, _Home]]:
+    """Every parameter of the modules by its path."""
+    wide = {path for spec in specs if spec.keep_float32 for path in parameter_paths(spec)}
+    for prefix, root in modules.items():
+        for place, owner in root.named_modules(prefix=prefix.removesuffix(".")):
+            roles = owner.roles if isinstance(owner, PackedParts) else ()
+            for leaf, parameter in owner.named_parameters(recurse=False):
+                path = f"{place}.{leaf}" if place else leaf
+                kept = parameter.dtype if leaf in roles else torch.float32 if path in wide else dtype
+                yield path, _Home(owner, leaf, parameter.shape, kept, device, leaf in roles)
 
 
 def _by_shard(specs: Iterable[TensorSpec], headers: Mapping[str, TensorHeader]) -> dict[str, list[_Read]]:
@@ -113,18 +169,20 @@ def _by_shard(specs: Iterable[TensorSpec], headers: Mapping[str, TensorHeader]) 
     return dict(sorted(reads.items()))
 
 
-def _copy(read: _Read, stored: torch.Tensor, parameter: torch.Tensor, where: str) -> None:
-    target = parameter if read.expert is None else parameter[read.expert]
-    if read.spec.zero_tail and stored.shape[1:] == target.shape[1:] and stored.shape[0] > target.shape[0]:
-        live = target.shape[0]
+def _checked(read: _Read, stored: torch.Tensor, home: _Home, where: str) -> torch.Tensor:
+    """What of a stored tensor goes to its place; raises InputError where it does not fit."""
+    shape = home.shape if read.expert is None else home.shape[1:]
+    if read.spec.zero_tail and stored.shape[1:] == shape[1:] and stored.shape[0] > shape[0]:
+        live = shape[0]
         if stored[live:].any():
             raise InputError(f"entries from {live} on must be zero: only {live} are live", where=where)
         stored = stored[:live]
-    if tuple(stored.shape) == read.spec.shape == (1, *target.shape):
-        stored = stored[0]  # stored with an axis of one entry that modules do not have
-    if stored.shape != target.shape:
-        raise InputError(f"has shape {list(stored.shape)}, the config asks for {list(target.shape)}", where=where)
-    packed = target.dtype == torch.uint8
-    if stored.dtype != torch.uint8 if packed else stored.dtype not in PLAIN_FLOATS:
-        raise InputError(f"is stored as {stored.dtype}, expected {target.dtype}", where=where)
-    target.copy_(stored)
+    unit_axis = tuple(stored.shape) == read.spec.shape == (1, *shape)  # which modules do not have
+    if unit_axis or (home.packed and stored.numel() == shape.numel() == 1):
+        stored = stored.reshape(shape)
+    if stored.shape != shape:
+        raise InputError(f"has shape {list(stored.shape)}, the config asks for {list(shape)}", where=where)
+    plain = stored.dtype in PLAIN_FLOATS and home.dtype in PLAIN_FLOATS
+    if stored.dtype != home.dtype and not plain:
+        raise InputError(f"is stored as {stored.dtype}, expected {home.dtype}", where=where)
+    return stored

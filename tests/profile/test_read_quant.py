@@ -69,7 +69,7 @@ class TestWhereItIsKept:
         profile = read_profile(files_of(config_of("llama-3.1-8b"), extras=extras))
         assert groups(profile) == ["attention: nvfp4", "dense_mlp: nvfp4"]
         assert profile.quantization.kv_cache == "fp8"
-        assert codes(profile) == ["kv-cache-quantized", "quantization-not-native"]
+        assert codes(profile) == ["kv-cache-quantized"]
         assert profile.findings[0].where == "hf_quant_config.json: quantization"
 
     @pytest.mark.parametrize(("algorithm", "conflict"), [("NVFP4", False), ("nvfp4", False), ("FP8", True)])

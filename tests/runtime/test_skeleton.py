@@ -157,9 +157,10 @@ def test_architectures_that_are_no_names_are_refused(tmp_path: Path, named: obje
 
 
 def test_a_packing_that_cannot_be_filled_is_refused(tmp_path: Path) -> None:
-    config = tiny_config(resolve("recipe:llama-3.1-8b")) | {"quantization_config": {"quant_method": "fbgemm_fp8"}}
+    section = {"quant_method": "awq", "bits": 8, "group_size": 32}
+    config = tiny_config(resolve("recipe:llama-3.1-8b")) | {"quantization_config": section}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CannotSay, match="attention: fp8_channel"):
+    with pytest.raises(CannotSay, match="attention: awq_int8"):
         write_tiny(resolve(str(tmp_path / "config.json")), tmp_path / "model")
     assert not (tmp_path / "model").exists()
 

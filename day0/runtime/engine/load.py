@@ -10,7 +10,7 @@ import torch
 
 from day0.errors import CannotSay, InputError
 from day0.plan.settings import EngineSettings
-from day0.profile.profile import ArchitectureProfile, RoutedExperts, VisionSpec
+from day0.profile.profile import ArchitectureProfile, VisionSpec
 from day0.profile.tensors import expected_tensors
 from day0.runtime.cache.manager import CacheManager
 from day0.runtime.cache.pages import PageAllocator
@@ -28,11 +28,13 @@ from day0.runtime.engine.memory import (
     shape_cache,
 )
 from day0.runtime.models.decoder import Decoder
+from day0.runtime.models.packed import pack_modules
 from day0.runtime.ops.registry import Operators, choose_operators
 from day0.runtime.placement import wanted_here
+from day0.runtime.quant.workspace import Workspace
 from day0.runtime.upstream.decoder import UpstreamDecoder
 from day0.runtime.vision.model import VisionModel
-from day0.runtime.weights import LoadReport, Modules, all_parameters, allocate, load_weights
+from day0.runtime.weights import LoadReport, Modules, all_parameters, load_weights
 from day0.source.model_files import ModelFiles
 
 OnPhase = Callable[[str, float], None]
@@ -106,10 +108,11 @@ def assemble(
     cache = CacheManager(storage, pages, slots, settings.debug, snapshots)
     memory = MemoryFigures(
         weight_bytes=report.bytes_held,
-        workspace_bytes=decoder.workspace().nbytes if _has_packed_experts(profile) else 0,
+        workspace_bytes=0 if decoder.workspace is None else decoder.workspace.nbytes,
         kv_bytes=storage.kv_bytes,
         state_bytes=storage.state_bytes,
         num_pages=shape.num_pages,
+        expert_cache_bytes=0 if decoder.workspace is None else decoder.workspace.hot.nbytes,
     )
     return Engine(decoder, vision, settings, cache, shape.max_model_len, report, memory, device)
 
@@ -156,17 +159,15 @@ def _load_modules(
     device: torch.device,
 ) -> tuple[Modules, LoadReport]:
     with torch.device("meta"):
-        modules: dict[str, torch.nn.Module] = {"": Decoder(profile, ops, settings.workspace_experts)}
+        decoder = Decoder(profile, ops)
+        modules: dict[str, torch.nn.Module] = {"": decoder}
         if isinstance(profile.vision, VisionSpec):
             modules["vision."] = VisionModel(profile.vision, ops)
+    decoder.workspace = pack_modules(
+        modules, profile, Workspace(dtype, device, settings.workspace_experts, settings.expert_cache_bytes)
+    )
     specs = wanted_here(expected_tensors(profile), all_parameters(modules).keys())
-    allocate(modules, specs, dtype, device)
-    return modules, load_weights(modules, specs, files)
-
-
-def _has_packed_experts(profile: ArchitectureProfile) -> bool:
-    routed = any(isinstance(layer.feed_forward, RoutedExperts) for layer in profile.layers)
-    return routed and profile.quantization is not None and profile.quantization.of("routed_experts") is not None
+    return modules, load_weights(modules, specs, files, dtype, device)
 
 
 def _check_forward(engine: Engine) -> None:

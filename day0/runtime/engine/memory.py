@@ -32,13 +32,17 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class MemoryFigures:
-    """Bytes held by an engine, and the number of cache pages."""
+    """Bytes held by an engine, and the number of cache pages.
+
+    The workspace is what packed matrices are turned back in; the expert cache keeps some of those for longer.
+    """
 
     weight_bytes: int
     workspace_bytes: int
     kv_bytes: int
     state_bytes: int
     num_pages: int
+    expert_cache_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,15 @@
-"""What every block is built with: the model's sizes, its kind of norm, the chosen operators and the workspace."""
+"""What every block is built with: the model's sizes, its kind of norm and the chosen operators."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import nn
 
-from day0.profile.profile import NormKind, QuantizationSpec
+from day0.profile.profile import NormKind
 from day0.runtime.models.linear import Linear, RMSNorm
 from day0.runtime.models.norms import NORMS, UnitNorm
 from day0.runtime.ops.registry import Operators
-from day0.runtime.quant.workspace import ExpertWorkspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +17,12 @@ class Build:
     """One model's common facts, and the modules that follow from them.
 
     `norm_kind` is that of the norms over the hidden size and of those that the spec of a block leaves to the model.
-    `workspace` makes, on first use, the room that packed experts of all layers are converted into.
     """
 
     hidden: int
     norm_eps: float
     ops: Operators
-    workspace: Callable[[], ExpertWorkspace]
     norm_kind: NormKind = "rms"
-    quantization: QuantizationSpec | None = None
 
     def linear(self, in_features: int, out_features: int, bias: bool = False) -> Linear:
         """x [tokens, in] -> [tokens, out]."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from day0.profile.profile import ArchitectureProfile, RopeSpec, RoutedExperts
+from day0.profile.profile import ArchitectureProfile, RopeSpec
 from day0.runtime.batch import ForwardBatch
 from day0.runtime.cache.storage import CacheStorage
 from day0.runtime.models.build import Build
@@ -21,25 +21,21 @@ from day0.runtime.models.linear import Linear
 from day0.runtime.models.residual import Stream, make_output, open_stream
 from day0.runtime.ops.registry import Operators
 from day0.runtime.ops.rope import multi_axis_rope_table, rope_frequencies, rope_table
-from day0.runtime.quant.workspace import ExpertWorkspace
+from day0.runtime.quant.workspace import Workspace
 
 
 class Decoder(nn.Module):
     """A decoder-only model built from a profile; parameters carry the paths of `profile/tensors.py`.
 
-    `workspace_experts` is how many converted experts the shared workspace holds, where experts are packed.
+    `workspace` is what packed matrices are turned back in, once some module is packed (`models/packed.py`).
     """
 
-    def __init__(self, profile: ArchitectureProfile, ops: Operators, workspace_experts: int = 16) -> None:
+    def __init__(self, profile: ArchitectureProfile, ops: Operators) -> None:
         super().__init__()
         self.profile = profile
         self.ops = ops
-        self.workspace_experts = workspace_experts
-        # Made on first use: device and dtype are known once the weights are loaded.
-        self.workspace = cache(self._make_workspace)
-        build = Build(
-            profile.hidden_size, profile.norm_eps, ops, self.workspace, profile.norm_kind, profile.quantization
-        )
+        self.workspace: Workspace | None = None
+        build = Build(profile.hidden_size, profile.norm_eps, ops, profile.norm_kind)
         inputs = profile.ends.per_layer
         self.embed = InputTable(profile, build)
         self.per_layer = None if inputs is None else LayerInputs(inputs, profile.num_layers, build)
@@ -49,7 +45,7 @@ class Decoder(nn.Module):
         self.head = Head(profile.ends, build)
         self.lm_head = _own_head(profile, build)
         self._ropes = _rope_specs(profile)
-        self._frequencies = cache(self._make_frequencies)  # on first use, as the workspace is
+        self._frequencies = cache(self._make_frequencies)  # on first use: the device is known once weights are loaded
 
     def forward(self, batch: ForwardBatch, cache: CacheStorage) -> torch.Tensor:
         """Logits of the batch's wanted rows, [wanted, vocab] float32; writes cache and states of all its tokens."""
@@ -99,13 +95,6 @@ class Decoder(nn.Module):
             frequencies, factor = rope_frequencies(spec.theta, spec.dim, spec.scaling, dict(spec.parameters))
             found[spec] = frequencies.to(self.embed.weight.device), factor
         return found
-
-    def _make_workspace(self) -> ExpertWorkspace:
-        spec = next(s.feed_forward for s in self.profile.layers if isinstance(s.feed_forward, RoutedExperts))
-        inner = self.profile.hidden_size if spec.latent_dim is None else spec.latent_dim
-        capacity = min(self.workspace_experts, spec.router.num_experts)
-        like = self.embed.weight
-        return ExpertWorkspace(capacity, spec.width, inner, like.dtype, like.device)
 
 
 def _own_head(profile: ArchitectureProfile, build: Build) -> Linear | TiedBias | None:

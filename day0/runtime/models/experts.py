@@ -1,8 +1,6 @@
-"""Routed experts: expert weights (plain or packed), latent projections, the shared MLP and one beside them."""
+"""Routed experts as a block: router, experts, latent projections, the shared MLP and one beside them."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
@@ -10,81 +8,9 @@ from torch import nn
 from day0.profile.profile import DenseFeedForward, RoutedExperts
 from day0.runtime.models.build import Build
 from day0.runtime.models.context import LayerContext
+from day0.runtime.models.expert_weights import PackedExperts, PlainExperts
 from day0.runtime.models.feed_forward import MLP, gate_function, plain_function
-from day0.runtime.models.linear import weight
 from day0.runtime.models.router import Router
-from day0.runtime.ops.routed_experts import ExpertMatrices, StackedExperts
-from day0.runtime.quant.workspace import ExpertWorkspace
-
-
-class PlainMatrix(nn.Module):
-    """One projection of all experts, [experts, out, in]."""
-
-    def __init__(self, experts: int, out_features: int, in_features: int, bias: bool = False) -> None:
-        super().__init__()
-        self.weight = weight(experts, out_features, in_features)
-        self.bias = weight(experts, out_features) if bias else None
-
-
-class PackedMatrix(nn.Module):
-    """One projection of all experts, two 4-bit values a byte: packed [experts, out, in / 2], scale [.., in / group]."""
-
-    def __init__(self, experts: int, out_features: int, in_features: int, group_size: int) -> None:
-        super().__init__()
-        self.packed = _bytes(experts, out_features, in_features // 2)
-        self.scale = _bytes(experts, out_features, in_features // group_size)
-
-
-def _bytes(*shape: int) -> nn.Parameter:
-    return nn.Parameter(torch.empty(*shape, dtype=torch.uint8), requires_grad=False)
-
-
-class PlainExperts(nn.Module):
-    """Expert weights in the model's dtype."""
-
-    def __init__(self, spec: RoutedExperts, inner: int) -> None:
-        super().__init__()
-        experts = spec.router.num_experts
-        self.gate = PlainMatrix(experts, spec.width, inner, spec.bias) if spec.gated else None
-        self.up = PlainMatrix(experts, spec.width, inner, spec.bias)
-        self.down = PlainMatrix(experts, inner, spec.width, spec.bias)
-
-    def stacked(self) -> StackedExperts:
-        """All experts as they lie in memory."""
-        parts = (self.gate, self.up, self.down)
-        gate, up, down = (None if part is None else part.weight for part in parts)
-        assert up is not None and down is not None
-        return StackedExperts(gate, up, down, *(None if part is None else part.bias for part in parts))
-
-    def matrices(self, experts: list[int]) -> Iterator[ExpertMatrices]:
-        stacked = self.stacked()
-        for expert in experts:
-            gate, up, down, *biases = (None if part is None else part[expert] for part in stacked)
-            assert up is not None and down is not None
-            yield ExpertMatrices(expert, gate, up, down, *biases)
-
-
-class PackedExperts(nn.Module):
-    """Expert weights as stored; the chosen ones are converted into a workspace that all layers share."""
-
-    def __init__(
-        self, spec: RoutedExperts, inner: int, group_size: int, workspace: Callable[[], ExpertWorkspace]
-    ) -> None:
-        super().__init__()
-        experts = spec.router.num_experts
-        self.gate = PackedMatrix(experts, spec.width, inner, group_size)
-        self.up = PackedMatrix(experts, spec.width, inner, group_size)
-        self.down = PackedMatrix(experts, inner, spec.width, group_size)
-        self._workspace = workspace
-
-    def stacked(self) -> None:
-        """Packed experts do not lie plain in memory."""
-
-    def matrices(self, experts: list[int]) -> Iterator[ExpertMatrices]:
-        parts = {"gate": self.gate, "up": self.up, "down": self.down}
-        packed = {name: part.packed for name, part in parts.items()}
-        scales = {name: part.scale for name, part in parts.items()}
-        return (ExpertMatrices(*one) for one in self._workspace().convert(experts, packed, scales))
 
 
 class RoutedBlock(nn.Module):
@@ -97,12 +23,7 @@ class RoutedBlock(nn.Module):
         self.router = Router(spec.router, build)
         hidden = build.hidden
         inner = hidden if spec.latent_dim is None else spec.latent_dim
-        self.experts: PlainExperts | PackedExperts
-        packing = build.quantization.of("routed_experts") if build.quantization is not None else None
-        if packing is not None:
-            self.experts = PackedExperts(spec, inner, packing.group_size, build.workspace)
-        else:
-            self.experts = PlainExperts(spec, inner)
+        self.experts: PlainExperts | PackedExperts = PlainExperts(spec, inner)
         self.activation = (gate_function if spec.gated else plain_function)(spec.activation, build.ops)
         self.operator = _operator(spec)
         self.latent_down = build.linear(hidden, inner) if spec.latent_dim is not None else None

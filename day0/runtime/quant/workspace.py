@@ -1,40 +1,51 @@
-"""One reusable buffer that packed experts are converted into, shared by all layers."""
+"""The one buffer that packed matrices of all layers are turned back into, and the experts kept beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 import torch
 
-from day0.runtime.quant.mxfp4 import MXFP4Decoder
+from day0.profile.quantization import WeightFormat
+from day0.runtime.quant.decoder import Decoder, Parts
+from day0.runtime.quant.hot_experts import HotExperts
 
 
-class ExpertWorkspace:
-    """Room for `capacity` converted experts of one size: gate and up [width, in], down [in, width]."""
+class Workspace:
+    """Room for the largest thing turned back at a time, in the model's dtype; what comes next takes it over.
 
-    def __init__(self, capacity: int, width: int, inner: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.gate = torch.empty(capacity, width, inner, dtype=dtype, device=device)
-        self.up = torch.empty_like(self.gate)
-        self.down = torch.empty(capacity, inner, width, dtype=dtype, device=device)
-        self.decoder = MXFP4Decoder(device)
+    Modules `reserve` what they need while the model is built; `allocate` then takes the memory, once.
+    """
+
+    def __init__(self, dtype: torch.dtype, device: torch.device, experts: int = 16, hot_bytes: int = 0) -> None:
+        self.dtype = dtype
+        self.device = device
+        self.experts = experts
+        self.decoder = Decoder(device)
+        self.hot = HotExperts(hot_bytes, dtype, device)
+        self._size = 0
+        self._buffer = torch.empty(0, dtype=dtype, device=device)
 
     @property
     def nbytes(self) -> int:
-        return self.gate.nbytes + self.up.nbytes + self.down.nbytes
+        """Bytes of the buffer; those of `hot` are its own."""
+        return self._buffer.nbytes
 
-    def convert(
-        self, experts: list[int], packed: Mapping[str, torch.Tensor], scales: Mapping[str, torch.Tensor]
-    ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """Yield the experts in order with their matrices, converting as many at once as there is room for.
+    def reserve(self, numbers: int) -> None:
+        self._size = max(self._size, numbers)
 
-        packed and scales hold "gate", "up" and "down" of all experts, [experts, rows, ...] uint8. What was yielded
-        before is overwritten by the next conversion.
-        """
-        buffers = {"gate": self.gate, "up": self.up, "down": self.down}
-        for start in range(0, len(experts), self.gate.shape[0]):
-            batch = experts[start : start + self.gate.shape[0]]
-            index = torch.tensor(batch, device=self.gate.device)
-            for name, buffer in buffers.items():
-                self.decoder.decode(packed[name][index], scales[name][index], buffer[: len(batch)])
-            for place, expert in enumerate(batch):
-                yield expert, self.gate[place], self.up[place], self.down[place]
+    def allocate(self) -> None:
+        self._buffer = torch.empty(self._size, dtype=self.dtype, device=self.device)
+        self.hot.allocate()
+
+    def room(self, *shapes: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
+        """The buffer as tensors of these shapes, one after another; whatever lay there is given up."""
+        rooms, start = [], 0
+        for shape in shapes:
+            size = torch.Size(shape).numel()
+            rooms.append(self._buffer[start : start + size].view(shape))
+            start += size
+        return tuple(rooms)
+
+    def matrix(self, packing: WeightFormat, parts: Parts, rows: int, columns: int) -> torch.Tensor:
+        """One matrix as numbers, [rows, columns], in the room that the next call takes over."""
+        (room,) = self.room((rows, columns))
+        return self.decoder.decode(packing, parts, room)

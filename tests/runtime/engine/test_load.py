@@ -112,16 +112,19 @@ def test_a_packing_that_is_not_read_cannot_be_loaded(copy: Path) -> None:
 
 def test_a_packing_that_the_runtime_lacks_is_named(copy: Path) -> None:
     config = json.loads((copy / "config.json").read_text())
-    section = {"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head", "embed_tokens"]}
+    section = {"quant_method": "awq", "bits": 8, "group_size": 32, "zero_point": True}
     for shard in copy.glob("*.safetensors"):
         tensors = load_file(shard)
         for name in [name for name in tensors if "_proj.weight" in name]:
-            tensors[f"{name}_scale"] = torch.ones(tensors[name].shape[0], 1)
-            tensors[name] = tensors[name].to(torch.float8_e4m3fn)
+            rows, columns = tensors.pop(name).shape
+            stem = name.removesuffix("weight")
+            tensors[f"{stem}qweight"] = torch.zeros(columns, rows // 4, dtype=torch.int32)
+            tensors[f"{stem}qzeros"] = torch.zeros(columns // 32, rows // 4, dtype=torch.int32)
+            tensors[f"{stem}scales"] = torch.ones(columns // 32, rows)
         save_file(tensors, shard)
     (copy / "model.safetensors.index.json").unlink()
     (copy / "config.json").write_text(json.dumps(config | {"quantization_config": section}))
-    with pytest.raises(CannotSay, match=r"this packing \(attention: fp8_channel; dense_mlp: fp8_channel\)"):
+    with pytest.raises(CannotSay, match=r"this packing \(attention: awq_int8; dense_mlp: awq_int8\)"):
         load(copy)
 
 

@@ -7,7 +7,7 @@ from day0.runtime.models.residual import Stream, make_output, make_sites
 from day0.runtime.ops.registry import choose_operators
 
 OPS = choose_operators(torch.device("cpu"), torch.float32)
-BUILD = Build(3, 1e-5, OPS, workspace=lambda: pytest.fail("nothing here is packed"))
+BUILD = Build(3, 1e-5, OPS)
 
 
 def test_the_sum_restarts_from_the_branch_after_a_snapshot():

@@ -69,3 +69,20 @@ def test_the_sum_is_float32_in_a_bfloat16_model():
     found = routed_experts(one, weights, torch.arange(65)[None], 65, matrices, lambda gate, up: gate)
     assert found.dtype == torch.bfloat16
     assert found.item() == 288.0
+
+
+def test_biases_are_the_experts_own(agrees, rng):
+    experts = Experts(rng, 3, 5, 9)
+    biases = [[torch.tensor(rng.standard_normal(size)).float() for size in (5, 5, 9)] for _ in range(3)]
+
+    def matrices(chosen):
+        return (ExpertMatrices(*each[:4], *biases[each.expert]) for each in experts.matrices(chosen))
+
+    x = rng.standard_normal(9)
+    wanted = np.zeros(9)
+    for weight, expert in ((0.25, 2), (0.5, 0)):
+        gate, up, down = experts.arrays[expert]
+        gate_bias, up_bias, down_bias = (bias.double().numpy() for bias in biases[expert])
+        wanted += weight * (down @ (np.tanh(gate @ x + gate_bias) * (up @ x + up_bias)) + down_bias)
+    tensors = torch.tensor(x)[None].float(), torch.tensor([[0.25, 0.5]]), torch.tensor([[2, 0]])
+    agrees("routed_experts", routed_experts(*tensors, 3, matrices, act), wanted[None])

@@ -1,43 +1,43 @@
 import pytest
 import torch
 
-from day0.runtime.quant.mxfp4 import MXFP4Decoder
-from day0.runtime.quant.workspace import ExpertWorkspace
+from day0.profile.packing_formats import mxfp4
+from day0.runtime.quant.workspace import Workspace
 
-EXPERTS, WIDTH, INNER = 7, 32, 64
-
-
-@pytest.fixture
-def stored():
-    shapes = {"gate": (WIDTH, INNER), "up": (WIDTH, INNER), "down": (INNER, WIDTH)}
-    packed = {n: torch.randint(0, 256, (EXPERTS, r, c // 2), dtype=torch.uint8) for n, (r, c) in shapes.items()}
-    scales = {n: torch.randint(110, 140, (EXPERTS, r, c // 32), dtype=torch.uint8) for n, (r, c) in shapes.items()}
-    return packed, scales
+CPU = torch.device("cpu")
 
 
-def workspace(capacity: int) -> ExpertWorkspace:
-    return ExpertWorkspace(capacity, WIDTH, INNER, torch.float32, torch.device("cpu"))
+def workspace(numbers: int, dtype: torch.dtype = torch.float32) -> Workspace:
+    room = Workspace(dtype, CPU)
+    room.reserve(7)
+    room.reserve(numbers)
+    room.reserve(3)
+    room.allocate()
+    return room
 
 
-@pytest.mark.parametrize("capacity", [1, 2, 3, 7, 16])
-@pytest.mark.parametrize("chosen", [[], [4], [0, 2, 3, 5, 6], list(range(EXPERTS))])
-def test_each_expert_is_its_own_whatever_the_room(stored, capacity, chosen):
-    packed, scales = stored
-    decoder, seen = MXFP4Decoder(torch.device("cpu")), []
-    for expert, gate, up, down in workspace(capacity).convert(chosen, packed, scales):
-        seen.append(expert)
-        for name, found in (("gate", gate), ("up", up), ("down", down)):
-            wanted = decoder.decode(packed[name][expert], scales[name][expert], torch.empty(found.shape))
-            assert torch.equal(found, wanted)
-    assert seen == chosen
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_there_is_room_for_the_largest_and_no_more(dtype):
+    room = workspace(2 * 96, dtype)
+    assert room.nbytes == 2 * 96 * dtype.itemsize
+    assert room.hot.nbytes == 0
+    one, two = room.room((2, 32), (4, 32))
+    assert (one.shape, two.shape) == ((2, 32), (4, 32))
+    assert two.data_ptr() == one.data_ptr() + one.nbytes
+    with pytest.raises(RuntimeError):
+        room.room((2, 32), (4, 33))
 
 
-def test_the_room_is_what_it_says_and_is_used_again(stored):
-    room = workspace(2)
-    assert room.nbytes == 2 * 3 * WIDTH * INNER * 4
-    places = {gate.data_ptr() for _, gate, _, _ in room.convert(list(range(EXPERTS)), *stored)}
-    assert len(places) == 2
+def test_what_was_not_written_is_nan():
+    assert workspace(32).room((32,))[0].isnan().all()
 
 
-def test_what_was_not_converted_is_nan():
-    assert workspace(3).gate.isnan().all()
+def test_each_matrix_takes_over_from_the_one_before():
+    room = workspace(2 * 32)
+    scale = torch.full((2, 1), 127, dtype=torch.uint8)
+    first = room.matrix(mxfp4(), {"packed": torch.full((2, 16), 0x22, dtype=torch.uint8), "scale": scale}, 2, 32)
+    assert (first == 1.0).all()
+    second = room.matrix(mxfp4(), {"packed": torch.full((1, 16), 0x44, dtype=torch.uint8), "scale": scale[:1]}, 1, 32)
+    assert (second == 2.0).all()
+    assert second.data_ptr() == first.data_ptr()
+    assert first[0].tolist() == [2.0] * 32

@@ -1,32 +1,27 @@
+"""The corners of four-bit floats: every byte at every kind of scale, NaN, what is beyond float32, order in a byte."""
+
 import math
 
 import pytest
 import torch
+from packing_draws import e2m1 as value
+from packing_draws import e4m3
+from packing_draws import e8m0 as power
 
-from day0.runtime.quant.mxfp4 import E2M1, MXFP4Decoder
-
-
-def value(nibble: int) -> float:
-    """E2M1 from its fields: a sign bit, two bits of exponent (bias 1), one of fraction; exponent 0 is subnormal."""
-    sign, exponent, fraction = nibble >> 3, (nibble >> 1) & 3, nibble & 1
-    size = 0.5 * fraction if exponent == 0 else 2.0 ** (exponent - 1) * (1 + fraction / 2)
-    return math.copysign(size, -1 if sign else 1)
-
-
-def power(byte: int) -> float:
-    """E8M0: an exponent with bias 127, and NaN at 255."""
-    return math.nan if byte == 255 else 2.0 ** (byte - 127)
+from day0.profile.packing_formats import modelopt_nvfp4, mxfp4, nvfp4
+from day0.runtime.quant.decoder import Decoder
+from day0.runtime.quant.tables import E2M1
 
 
 @pytest.fixture(scope="module")
-def decoder() -> MXFP4Decoder:
-    return MXFP4Decoder(torch.device("cpu"))
+def decoder() -> Decoder:
+    return Decoder(torch.device("cpu"))
 
 
-def decode(decoder: MXFP4Decoder, packed: list[list[int]], scale: list[list[int]], dtype=torch.float32):
-    rows = torch.tensor(packed, dtype=torch.uint8)
-    out = torch.full((rows.shape[0], 2 * rows.shape[1]), math.nan, dtype=dtype)
-    return decoder.decode(rows, torch.tensor(scale, dtype=torch.uint8), out)
+def decode(decoder: Decoder, packed: list[list[int]], scale: list[list[int]], dtype=torch.float32):
+    parts = {"packed": torch.tensor(packed, dtype=torch.uint8), "scale": torch.tensor(scale, dtype=torch.uint8)}
+    out = torch.full((len(packed), 2 * len(packed[0])), math.nan, dtype=dtype)
+    return decoder.decode(mxfp4(), parts, out)
 
 
 def test_magnitudes_are_those_of_the_format():
@@ -76,18 +71,34 @@ def test_a_group_that_mixes_all_codes(decoder):
     assert decode(decoder, [packed], [[124]])[0].tolist() == wanted
 
 
-def test_leading_axes_are_kept(decoder):
-    packed = torch.randint(0, 256, (3, 5, 32), dtype=torch.uint8)
-    scale = torch.randint(100, 150, (3, 5, 2), dtype=torch.uint8)
-    together = decoder.decode(packed, scale, torch.empty(3, 5, 64))
-    for row in range(3):
-        assert torch.equal(together[row], decoder.decode(packed[row], scale[row], torch.empty(5, 64)))
-
-
 def test_swapped_nibbles_are_noticed(decoder):
     packed = torch.randint(0, 256, (4, 32), dtype=torch.uint8)
     scale = torch.full((4, 2), 127, dtype=torch.uint8)
-    right = decoder.decode(packed, scale, torch.empty(4, 64))
-    swapped = decoder.decode((packed << 4) | (packed >> 4), scale, torch.empty(4, 64))
+    right = decoder.decode(mxfp4(), {"packed": packed, "scale": scale}, torch.empty(4, 64))
+    parts = {"packed": (packed << 4) | (packed >> 4), "scale": scale}
+    swapped = decoder.decode(mxfp4(), parts, torch.empty(4, 64))
     assert not torch.equal(right, swapped)
     assert torch.equal(right[:, 0::2], swapped[:, 1::2])
+
+
+def test_nvfp4_at_every_scale_of_a_group(decoder):
+    """256 groups, one for each E4M3 byte; two of them are NaN. The divisor is that of the sum, not of the product."""
+    scale = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn)[None]
+    packed = torch.arange(256, dtype=torch.uint8).repeat(8)[None]
+    divisor = torch.tensor([3.0])
+    parts = {"packed": packed, "scale": scale, "global_divisor": divisor}
+    found = decoder.decode(nvfp4(activations=False), parts, torch.empty(1, 4096))[0]
+    for place in range(4096):
+        byte = packed[0, place // 2].item()
+        code = byte >> 4 if place % 2 else byte & 15
+        joined = (torch.tensor(e4m3(place // 16)) / divisor).item()
+        wanted = torch.tensor(value(code)) * joined
+        assert found[place] == wanted or (found[place].isnan() and math.isnan(joined))
+    assert found.isnan().sum() == 32
+
+
+def test_nvfp4_of_modelopt_multiplies(decoder):
+    scale = torch.tensor([[0x38]], dtype=torch.uint8).view(torch.float8_e4m3fn)  # 1.0
+    parts = {"packed": torch.full((1, 8), 0x72, dtype=torch.uint8), "scale": scale, "global_scale": torch.tensor(0.5)}
+    found = decoder.decode(modelopt_nvfp4(activations=False), parts, torch.empty(1, 16))
+    assert found[0].tolist() == [0.5, 3.0] * 8
