@@ -22,8 +22,8 @@ from day0.profile.families.table import FAMILIES, find_family
 from day0.profile.profile import ArchitectureProfile
 from day0.profile.read import read_profile
 from day0.profile.tensors import TensorSpec, expected_tensors
-from day0.runtime.quant.tables import E2M1
 from day0.runtime.skeleton_folder import MARKER, skeleton_folder, write_json
+from day0.runtime.skeleton_packed import packed_matrices_by_name, random_part
 from day0.runtime.skeleton_tokenizer import SPECIAL_TOKENS, VOCABULARY, write_tokenizer
 from day0.source.model_files import ModelFiles
 from day0.source.shards import INDEX_NAME, shard_names
@@ -63,7 +63,7 @@ def _write_folder(
     for name, content in _tiny_extras(files).items():
         write_json(folder / name, content)
     write_tokenizer(folder, profile)
-    _write_shards(folder, expected_tensors(profile), seed, shards)
+    _write_shards(folder, profile, seed, shards)
 
 
 def tiny_config(files: ModelFiles) -> dict[str, Any]:
@@ -115,10 +115,15 @@ def _as_config(files: ModelFiles, config: dict[str, Any]) -> ModelFiles:
     return ModelFiles(files.id, None, "config", None, config, "config.json", None, (), (), {})
 
 
-def _write_shards(folder: Path, specs: tuple[TensorSpec, ...], seed: int, shards: int) -> None:
+def _write_shards(folder: Path, profile: ArchitectureProfile, seed: int, shards: int) -> None:
     """Write all tensors in order, in as many files as asked for where there are tensors enough."""
     generator = torch.Generator().manual_seed(seed)
-    tensors = {name: _random(spec, generator) for spec in specs for name in spec.names()}
+    packed = packed_matrices_by_name(profile)
+    tensors = {
+        name: random_part(spec, packed[spec.name], generator) if spec.format else _random(spec, generator)
+        for spec in expected_tensors(profile)
+        for name in spec.names()
+    }
     total, filled = sum(tensor.nbytes for tensor in tensors.values()), 0
     parts: dict[int, dict[str, torch.Tensor]] = defaultdict(dict)
     for name, tensor in tensors.items():
@@ -145,14 +150,6 @@ def _save(tensors: dict[str, torch.Tensor], path: Path) -> None:
 def _random(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
     """Values that leave no branch inert: norms near one, matrices that keep variance, decays of every speed."""
     shape, leaf = spec.shape, spec.path.rpartition(".")[2]
-    if leaf == "packed":
-        return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-    if leaf == "scale":
-        # E2M1 codes drawn evenly have this root mean square; the exponent brings rows back to unit gain.
-        rms = math.sqrt(sum(value * value for value in E2M1) / len(E2M1))
-        columns = shape[1] * 32
-        centre = 127 + round(math.log2(1.0 / (rms * math.sqrt(columns))))
-        return torch.randint(centre - 1, centre + 2, shape, dtype=torch.uint8, generator=generator)
     noise = torch.randn(shape, generator=generator)
     if leaf == "A_log":
         values = torch.log(1.0 + 15.0 * torch.rand(shape, generator=generator))
