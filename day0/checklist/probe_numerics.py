@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import takewhile
+from math import prod
 from pathlib import Path
 
 import psutil
@@ -23,10 +24,12 @@ from day0.checklist.probe_paths import (
 from day0.checklist.probe_upstream import runs_upstream
 from day0.checklist.prompts import prompt_ids, sentence_ids
 from day0.checklist.target import Answer, Ask, CheckContext
+from day0.errors import CannotSay
 from day0.numerics.metrics import greedy_margin, kl_divergence, top_k_agreement
 from day0.numerics.trace_file import StoredTrace, read_trace
-from day0.numerics.upstream import knows, load_upstream, trace_upstream
 from day0.profile.parameters import count_parameters
+from day0.runtime.upstream.decoder import UpstreamDecoder
+from day0.runtime.upstream.reference import load_reference, reference_trace
 
 
 def cached(context: CheckContext, *, length: int = 40) -> Outcome:
@@ -159,24 +162,25 @@ def _reference_trace(context: CheckContext, length: int) -> StoredTrace | NotChe
     if isinstance(model, NotChecked):
         return model
     ids = prompt_ids(context, 6, length)
-    return StoredTrace(ids, trace_upstream(model, ids))
+    return StoredTrace(ids, reference_trace(model, ids, context.files.id))
 
 
-def _upstream(context: CheckContext) -> torch.nn.Module | NotChecked:
+def _upstream(context: CheckContext) -> UpstreamDecoder | NotChecked:
     """The transformers model, where it knows the architecture and float32 weights fit in memory."""
-    folder = context.files.folder
-    if folder is None:
+    files, profile = context.files, context.profile
+    if files.folder is None or files.tensors is None:
         return NotChecked("skip", "the reference needs the model's files in a folder")
-    reason = knows(folder)
-    if reason is not None:
-        return NotChecked("skip", reason, hint="--reference FILE takes a stored trace of another implementation")
-    needed = 4 * count_parameters(context.profile).total
+    known = profile.family is not None
+    stored = sum(prod(header.shape) for header in files.tensors.values())
+    needed = 4 * (count_parameters(profile).total if known else stored)
     free = psutil.virtual_memory().available
     if needed > 0.8 * free:
         message = f"a float32 copy needs {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
         return NotChecked("skip", message)
-    model: torch.nn.Module = load_upstream(folder)
-    return model
+    try:
+        return load_reference(files, profile)
+    except CannotSay as fault:
+        return NotChecked("skip", str(fault), hint="--reference FILE takes a stored trace of another implementation")
 
 
 def endpoint(context: CheckContext, *, prompts: int = 6) -> Outcome:
@@ -195,7 +199,7 @@ def endpoint(context: CheckContext, *, prompts: int = 6) -> Outcome:
         if answer.fate != "done" or not answer.logprobs:
             faults.append(answer.message or "the server gives no log probabilities")
             continue
-        row = torch.log_softmax(trace_upstream(model, ids)["logits"][-1].double(), dim=-1)
+        row = torch.log_softmax(reference_trace(model, ids)["logits"][-1].double(), dim=-1)
         apart.append(abs(float(row.max()) - answer.logprobs[0]))
         tie = float(greedy_margin(row[None])[0]) <= 1e-2
         differ += not tie and own.decode([int(row.argmax())]) != answer.text

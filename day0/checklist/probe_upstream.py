@@ -110,8 +110,13 @@ def cache_beyond_plan(context: CheckContext, *, length: int = 40) -> dict[str, o
         taken = sessions.bytes_held
     finally:
         engine.abort("cache-probe")
-    planned = length * cost.per_token + cost.per_sequence
-    return {"kv_bytes_beyond_formula": max(0, taken - planned), "taken_bytes": taken, "planned_bytes": planned}
+    planned, left = length * cost.per_token + cost.per_sequence, sessions.bytes_held
+    return {
+        "kv_bytes_beyond_formula": max(0, taken - planned) + left,
+        "taken_bytes": taken,
+        "planned_bytes": planned,
+        "left_bytes": left,
+    }
 
 
 def _decoder(engine: Engine) -> UpstreamDecoder:

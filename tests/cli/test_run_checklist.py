@@ -161,10 +161,12 @@ def test_a_reference_asked_for_is_required(run_quick: Run, tiny_llama: Path) -> 
 
 
 def test_a_stored_trace_is_a_reference(run_quick: Run, tiny_llama: Path, tmp_path: Path) -> None:
-    from day0.numerics.upstream import load_upstream, trace_upstream
+    from day0.profile.read import read_profile
+    from day0.runtime.upstream.reference import load_reference, reference_trace
+    from day0.source.resolve import resolve
 
-    ids = list(range(5, 25))
-    tensors = trace_upstream(load_upstream(tiny_llama), ids)
+    ids, files = list(range(5, 25)), resolve(str(tiny_llama))
+    tensors = reference_trace(load_reference(files, read_profile(files)), ids)
     import torch
 
     save_file({"input_ids": torch.tensor(ids), **tensors}, tmp_path / "trace.safetensors")

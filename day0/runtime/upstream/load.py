@@ -17,14 +17,19 @@ from day0.source.model_files import ModelFiles
 
 
 def load_decoder(
-    files: ModelFiles, profile: ArchitectureProfile, definition: Definition, dtype: torch.dtype, device: torch.device
+    files: ModelFiles,
+    profile: ArchitectureProfile,
+    definition: Definition,
+    dtype: torch.dtype,
+    device: torch.device,
+    attention: str | None = None,
 ) -> tuple[UpstreamDecoder, LoadReport]:
     """The model in `dtype` on `device`, with the profile completed by what transformers knows.
 
-    Raises InputError where tensors are missing or have other shapes, CannotSay where transformers does not load it.
+    `attention` names one of transformers' implementations, where its own choice is not wanted. Raises InputError where tensors are missing or have other shapes, CannotSay where transformers does not load it.
     """
     started = time.perf_counter()
-    model, account = load_model(files, definition, dtype, device)
+    model, account = load_model(files, definition, dtype, device, attention)
     decoder = UpstreamDecoder(model, completed(profile, files, definition), definition, account)
     held = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     report = LoadReport(
@@ -40,7 +45,7 @@ def load_decoder(
 def load_model(
     files: ModelFiles, definition: Definition, dtype: torch.dtype, device: torch.device, attention: str | None = None
 ) -> tuple[Any, Account]:
-    """The transformers model itself, and what became of the stored tensors; `attention` names an implementation."""
+    """The transformers model itself, and what became of the stored tensors."""
     if files.tensors is None:
         raise InputError(
             "has no weights in safetensors; pickles (.bin, .pt) run code when they are read and are never read",
