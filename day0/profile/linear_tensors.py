@@ -22,8 +22,9 @@ def gated_delta_net_drafts(spec: GatedDeltaNet, hidden: int) -> Iterator[Draft]:
         "k": (spec.key_width, keys),
         "v": (spec.value_width, values),
         "z": (spec.value_width, values),
-        "b": (values, values),
-        "a": (values, values),
+        # One number per value head; those that share a key head stay together, as Qwen3-Next stores them.
+        "b": (values, keys),
+        "a": (values, keys),
     }
     for name, (width, heads) in sizes.items():
         yield Draft(f"mixer.in_{name}_proj.weight", (width, hidden), _GROUP, 0, heads)

@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import nn
 
+from day0.profile.mixers_convolved import ParallelMixers
 from day0.profile.mixers_linear import GatedDeltaNet, LinearMap, Mamba, Mamba2, ShortConvolution
 from day0.profile.profile import (
+    CompressedSparseAttention,
     DenseFeedForward,
     GroupedQueryAttention,
+    HeavilyCompressedAttention,
     KimiDeltaAttention,
     LatentAttention,
     LayerSpec,
@@ -20,10 +23,16 @@ from day0.profile.profile import (
     PerLayerInputs,
     RoutedExperts,
     ScaledResidual,
+    SharedKeyValueAttention,
     SparseLatentAttention,
 )
 from day0.runtime.models.attention import GroupedQueryBlock
 from day0.runtime.models.build import Build
+from day0.runtime.models.compressed_attention import (
+    CompressedSparseBlock,
+    HeavilyCompressedBlock,
+    SharedKeyValueBlock,
+)
 from day0.runtime.models.context import LayerContext
 from day0.runtime.models.delta_attention import KimiDeltaBlock
 from day0.runtime.models.ends import LayerInput
@@ -34,6 +43,7 @@ from day0.runtime.models.latent_attention import LatentBlock
 from day0.runtime.models.linear import weight
 from day0.runtime.models.mamba import Mamba2Block, MambaBlock
 from day0.runtime.models.norms import GatedNorm
+from day0.runtime.models.parallel_mixers import ParallelBlock
 from day0.runtime.models.residual import Site, Stream, make_sites
 from day0.runtime.models.short_convolution import LinearMapBlock, ShortConvolutionBlock
 from day0.runtime.models.sparse_attention import SparseLatentBlock
@@ -42,12 +52,16 @@ MIXERS: Mapping[type, Callable[..., nn.Module]] = {
     GroupedQueryAttention: GroupedQueryBlock,
     LatentAttention: LatentBlock,
     SparseLatentAttention: SparseLatentBlock,
+    SharedKeyValueAttention: SharedKeyValueBlock,
+    HeavilyCompressedAttention: HeavilyCompressedBlock,
+    CompressedSparseAttention: CompressedSparseBlock,
     KimiDeltaAttention: KimiDeltaBlock,
     GatedDeltaNet: GatedDeltaNetBlock,
     Mamba: MambaBlock,
     Mamba2: Mamba2Block,
     ShortConvolution: ShortConvolutionBlock,
     LinearMap: LinearMapBlock,
+    ParallelMixers: ParallelBlock,
 }
 """The block that runs each mixer spec, built with (spec, build)."""
 

@@ -8,10 +8,18 @@ from typing import Any
 
 from day0.profile.feed_forward import ActivationSpec, DenseFeedForward, NoFeedForward, RoutedExperts, RouterSpec
 from day0.profile.grouped_query import GroupedQueryAttention, OutputGate, QueryTemperature
+from day0.profile.hyper_connections import HyperConnections
 from day0.profile.latent_attention import LatentAttention
 from day0.profile.mixers import KimiDeltaAttention, NoMixer
+from day0.profile.mixers_convolved import ParallelMixers
 from day0.profile.mixers_linear import GatedDeltaNet, LinearMap, Mamba, Mamba2, ShortConvolution
-from day0.profile.mixers_sparse import IndexerSpec, SparseLatentAttention
+from day0.profile.mixers_sparse import (
+    CompressedSparseAttention,
+    HeavilyCompressedAttention,
+    IndexerSpec,
+    SharedKeyValueAttention,
+    SparseLatentAttention,
+)
 from day0.profile.positions import RopeSpec
 from day0.profile.profile import ArchitectureProfile, LayerSpec
 from day0.profile.residuals import (
@@ -40,6 +48,11 @@ READ: Mapping[type, tuple[str, ...]] = {
         *("rope_key_norm", "scaled_latents", "raw_query_latent"),
     ),
     SparseLatentAttention: ("attention", "top_k", "indexer"),
+    SharedKeyValueAttention: (
+        *("num_heads", "head_dim", "q_lora_rank", "o_groups", "o_lora_rank", "rope", "scale", "window", "norm_eps"),
+    ),
+    HeavilyCompressedAttention: ("attention", "ratio"),
+    CompressedSparseAttention: ("attention", "ratio", "indexer"),
     IndexerSpec: ("num_heads", "head_dim", "top_k", "rope", "norm_eps", "rope_last", "pool", "pool_tail"),
     OutputGate: ("per", "activation", "in_query"),
     KimiDeltaAttention: (
@@ -57,6 +70,10 @@ READ: Mapping[type, tuple[str, ...]] = {
     Mamba2: (
         *("num_heads", "head_dim", "num_groups", "state_size", "conv_kernel", "conv_bias", "proj_bias", "norm_eps"),
         *("norm", "norm_first", "step_limit"),
+    ),
+    ParallelMixers: (
+        *("attention", "state_space", "attention_in", "attention_out", "key_scale", "state_in", "state_out"),
+        "projection_scales",
     ),
     ShortConvolution: ("width", "conv_kernel", "bias"),
     LinearMap: ("bias",),
@@ -80,6 +97,7 @@ READ: Mapping[type, tuple[str, ...]] = {
     ScaledResidual: (),
     WeighedResidual: ("mixer_skip", "mixer_branch", "ffn_skip", "ffn_branch", "normed"),
     AttentionResidual: ("block_size",),
+    HyperConnections: ("streams", "eps", "sinkhorn_iterations", "write_scale", "learned_head"),
 }
 """By spec, the fields that its block acts on; the others must have their default."""
 
