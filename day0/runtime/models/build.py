@@ -23,6 +23,7 @@ class Build:
     norm_eps: float
     ops: Operators
     norm_kind: NormKind = "rms"
+    num_layers: int = 1
 
     def linear(self, in_features: int, out_features: int, bias: bool = False) -> Linear:
         """x [tokens, in] -> [tokens, out]."""
