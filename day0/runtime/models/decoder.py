@@ -35,7 +35,7 @@ class Decoder(nn.Module):
         self.profile = profile
         self.ops = ops
         self.workspace: Workspace | None = None
-        build = Build(profile.hidden_size, profile.norm_eps, ops, profile.norm_kind)
+        build = Build(profile.hidden_size, profile.norm_eps, ops, profile.norm_kind, profile.num_layers)
         inputs = profile.ends.per_layer
         self.embed = InputTable(profile, build)
         self.per_layer = None if inputs is None else LayerInputs(inputs, profile.num_layers, build)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from day0.profile.mixers_convolved import ParallelMixers
-from day0.profile.mixers_linear import GatedDeltaNet, LinearMap, Mamba, Mamba2, ShortConvolution
+from day0.profile.mixers_linear import GatedDeltaNet, LightningAttention, LinearMap, Mamba, Mamba2, ShortConvolution
 from day0.profile.profile import (
     CompressedSparseAttention,
     DenseFeedForward,
@@ -40,6 +40,7 @@ from day0.runtime.models.experts import routed_block
 from day0.runtime.models.feed_forward import DenseBlock
 from day0.runtime.models.gated_deltanet import GatedDeltaNetBlock
 from day0.runtime.models.latent_attention import LatentBlock
+from day0.runtime.models.lightning import LightningBlock
 from day0.runtime.models.linear import weight
 from day0.runtime.models.mamba import Mamba2Block, MambaBlock
 from day0.runtime.models.norms import GatedNorm
@@ -57,6 +58,7 @@ MIXERS: Mapping[type, Callable[..., nn.Module]] = {
     CompressedSparseAttention: CompressedSparseBlock,
     KimiDeltaAttention: KimiDeltaBlock,
     GatedDeltaNet: GatedDeltaNetBlock,
+    LightningAttention: LightningBlock,
     Mamba: MambaBlock,
     Mamba2: Mamba2Block,
     ShortConvolution: ShortConvolutionBlock,

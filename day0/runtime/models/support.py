@@ -12,7 +12,7 @@ from day0.profile.hyper_connections import HyperConnections
 from day0.profile.latent_attention import LatentAttention
 from day0.profile.mixers import KimiDeltaAttention, NoMixer
 from day0.profile.mixers_convolved import ParallelMixers
-from day0.profile.mixers_linear import GatedDeltaNet, LinearMap, Mamba, Mamba2, ShortConvolution
+from day0.profile.mixers_linear import GatedDeltaNet, LightningAttention, LinearMap, Mamba, Mamba2, ShortConvolution
 from day0.profile.mixers_sparse import (
     CompressedSparseAttention,
     HeavilyCompressedAttention,
@@ -63,6 +63,7 @@ READ: Mapping[type, tuple[str, ...]] = {
         *("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel", "norm_eps"),
         "negative_eigenvalues",
     ),
+    LightningAttention: ("num_heads", "head_dim", "norm_groups", "norm_eps", "qkv_activation"),
     Mamba: (
         *("width", "state_size", "step_rank", "conv_kernel", "conv_bias", "proj_bias"),
         *("inner_norms", "norm_eps"),
@@ -103,6 +104,7 @@ READ: Mapping[type, tuple[str, ...]] = {
 
 VALUES: Mapping[tuple[type, str], tuple[Any, ...]] = {
     (RopeSpec, "scaling"): SCALINGS,
+    (LightningAttention, "norm_groups"): (1,),
 }
 """The values of a field that its block knows, where it does not know them all."""
 
