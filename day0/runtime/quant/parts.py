@@ -38,9 +38,8 @@ class PackedParts(nn.Module):
         stack = (experts,) if experts else ()
         for part in packing.counted:
             if part.role in self.roles:
-                values = torch.empty(
-                    *stack, *part.shape(rows, columns), dtype=DTYPES[part.dtype or "F32"], device="meta"
-                )
+                shape = (*stack, *part.shape(rows, columns))
+                values = torch.empty(shape, dtype=DTYPES[part.dtype or "F32"], device="meta")
                 self.register_parameter(part.role, nn.Parameter(values, requires_grad=False))
 
     def parts(self) -> dict[str, torch.Tensor]:

@@ -1,0 +1,127 @@
+"""A packed model is the same model with the same numbers stored plain, to the last bit in float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from packed_checkpoints import write_pair
+
+from day0.profile.read import read_profile
+from day0.profile.tensors import compare_tensors
+from day0.runtime.engine.engine import Engine
+from day0.runtime.models.packed import PackedLinear
+from day0.runtime.skeleton import tiny_config
+from day0.source.resolve import resolve
+
+MOE: dict[str, Any] = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "torch_dtype": "bfloat16",
+    "vocab_size": 64,
+    "hidden_size": 128,
+    "intermediate_size": 192,
+    "moe_intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "num_experts": 5,
+    "num_experts_per_tok": 2,
+    "norm_topk_prob": True,
+    "mlp_only_layers": [0],
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+}
+
+
+def compressed(packing: str, **weights: Any) -> dict[str, Any]:
+    groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
+    return {"quant_method": "compressed-tensors", "format": packing, "config_groups": groups, "ignore": ["lm_head"]}
+
+
+SECTIONS: dict[str, dict[str, Any]] = {
+    "mxfp4": compressed("mxfp4-pack-quantized", num_bits=4, type="float", group_size=32),
+    "nvfp4": compressed("nvfp4-pack-quantized", num_bits=4, type="float", group_size=16),
+    "nvfp4 of modelopt": {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]},
+    "fp8 blocks": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    "fp8 one scale": {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]},
+    "fp8 rows": {"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]},
+    "mxfp8": {"quant_method": "modelopt", "quant_algo": "MXFP8", "ignore": ["lm_head"]},
+    "int8": compressed("int-quantized", num_bits=8, type="int", strategy="channel"),
+    "int4": compressed("pack-quantized", num_bits=4, type="int", strategy="group", group_size=32),
+    "int4 with zeros": compressed(
+        "pack-quantized", num_bits=4, type="int", strategy="group", group_size=64, symmetric=False, actorder="group"
+    ),
+    "int4 of modelopt": {
+        "quant_method": "modelopt",
+        "quant_algo": "W4A16_AWQ",
+        "group_size": 64,
+        "ignore": ["lm_head"],
+    },
+    "awq": {"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": True},
+    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True},
+    "gptq of version 2": {"quant_method": "gptq", "bits": 8, "group_size": 64, "checkpoint_format": "gptq_v2"},
+}
+IDS = [(17 * place + 3) % 64 for place in range(19)]
+
+
+def engines(config: dict[str, Any], section: dict[str, Any], folder: Path, make_engine: Any) -> tuple[Engine, Engine]:
+    packed, plain = write_pair(config, section, folder)
+    files = resolve(str(packed))
+    profile = read_profile(files)
+    assert compare_tensors(profile, files).sound, compare_tensors(profile, files)
+    assert profile.native
+    return make_engine(packed, workspace_experts=2), make_engine(plain)
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_dense_layers_and_experts(name: str, tmp_path: Path, make_engine: Any) -> None:
+    packed, plain = engines(MOE, SECTIONS[name], tmp_path, make_engine)
+    wanted = plain.forward(IDS)
+    assert torch.equal(packed.forward(IDS), wanted)
+    assert torch.equal(packed.forward(IDS, chunk=1), plain.forward(IDS, chunk=1))
+    assert wanted.std() > 0.1, "the numbers are of a size that shows"
+    assert isinstance(packed.model.get_submodule("layers.0.ffn.up_proj"), PackedLinear)
+    assert packed.memory.weight_bytes < plain.memory.weight_bytes
+    # The largest is the gate of the dense layer, or two experts.
+    assert packed.memory.workspace_bytes == 2 * 3 * 64 * 128 * 4
+    assert plain.memory.workspace_bytes == 0
+
+
+@pytest.mark.parametrize("name", ["fp8 blocks", "int4", "nvfp4"])
+def test_latent_attention_and_shared_experts(name: str, tmp_path: Path, make_engine: Any) -> None:
+    """The matrix that latent attention absorbs is packed too."""
+    config = dict(tiny_config(resolve("recipe:deepseek-r1"))) | {
+        "q_lora_rank": 32,
+        "kv_lora_rank": 32,
+        "v_head_dim": 16,
+    }
+    del config["quantization_config"]
+    config["num_nextn_predict_layers"] = 0
+    packed, plain = engines(config, SECTIONS[name], tmp_path, make_engine)
+    assert isinstance(packed.model.get_submodule("layers.0.mixer.kv_b_proj"), PackedLinear)
+    assert torch.equal(packed.forward(IDS), plain.forward(IDS))
+    assert torch.equal(packed.forward(IDS, chunk=5), plain.forward(IDS, chunk=5))
+
+
+def test_an_expert_cache_changes_nothing(tmp_path: Path, make_engine: Any) -> None:
+    folder, _ = write_pair(MOE, SECTIONS["mxfp4"], tmp_path)
+    each = 3 * 64 * 128 * 4
+    bare, cached = make_engine(folder), make_engine(folder, expert_cache_bytes=3 * each + 7)
+    assert cached.memory.expert_cache_bytes == 3 * each
+    assert bare.memory.expert_cache_bytes == 0
+    for _ in range(2):
+        assert torch.equal(cached.forward(IDS, chunk=1), bare.forward(IDS, chunk=1))
+    assert cached.model.workspace.hot.stats.hits > 0
+
+
+def test_a_bfloat16_model_rounds_once(tmp_path: Path, make_engine: Any) -> None:
+    """Numbers that bfloat16 holds exactly give what the plain weights give there."""
+    packed, plain = write_pair(MOE, SECTIONS["mxfp4"], tmp_path)
+    found, wanted = (make_engine(folder, dtype="bfloat16").forward(IDS) for folder in (packed, plain))
+    assert torch.equal(found, wanted)
