@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +17,7 @@ from torch import nn
 from day0.errors import InputError
 from day0.profile.tensor_spec import TensorSpec
 from day0.runtime.placement import parameter_paths, pieces
-from day0.runtime.quant.parts import PackedParts
+from day0.runtime.quant.parts import DTYPES, PackedParts
 from day0.source.model_files import ModelFiles, TensorHeader
 
 POISON_BYTE = 255
@@ -61,16 +61,25 @@ def all_parameters(modules: Modules) -> dict[str, nn.Parameter]:
 
 
 def load_weights(
-    modules: Modules, specs: tuple[TensorSpec, ...], files: ModelFiles, dtype: torch.dtype, device: torch.device
+    modules: Modules,
+    specs: tuple[TensorSpec, ...],
+    files: ModelFiles,
+    dtype: torch.dtype,
+    device: torch.device,
+    as_stored: Collection[str] = (),
 ) -> LoadReport:
     """Fill modules built on the meta device with the expected tensors of `files`, shard by shard.
 
-    Parameters are in `dtype` except those whose spec stays float32 and parts of packed matrices. Raises InputError
+    Parameters are in `dtype` except those whose spec stays float32, parts of packed matrices, and the paths
+    `as_stored`, which keep the dtype of their file. Raises InputError
     where a tensor is missing, has another shape or cannot be read, CannotSay where one cannot be taken apart.
     """
     assert files.tensors is not None and files.folder is not None, "the caller checks that there are weights"
     started = time.perf_counter()
     homes = dict(_homes(modules, specs, dtype, device))
+    for spec in specs:
+        if spec.path in as_stored:
+            homes[spec.path].dtype = DTYPES[files.tensors[spec.name].dtype]
     count = bytes_read = 0
     for shard, reads in _by_shard(specs, files.tensors).items():
         try:
@@ -147,7 +156,8 @@ def _homes(
             roles = owner.roles if isinstance(owner, PackedParts) else ()
             for leaf, parameter in owner.named_parameters(recurse=False):
                 path = f"{place}.{leaf}" if place else leaf
-                kept = parameter.dtype if leaf in roles else torch.float32 if path in wide else dtype
+                whole = leaf in roles or not parameter.dtype.is_floating_point  # bytes of packings, tables of ids
+                kept = parameter.dtype if whole else torch.float32 if path in wide else dtype
                 yield path, _Home(owner, leaf, parameter.shape, kept, device, leaf in roles)
 
 

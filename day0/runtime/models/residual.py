@@ -7,6 +7,7 @@ from torch import nn
 
 from day0.profile.profile import (
     AttentionResidual,
+    HyperConnections,
     ParallelResidual,
     PlainResidual,
     Residual,
@@ -14,18 +15,21 @@ from day0.profile.profile import (
     WeighedResidual,
 )
 from day0.runtime.models.build import Build
+from day0.runtime.models.linear import weight
 from day0.runtime.ops.registry import Operators
 
 
 class Stream:
     """The residual stream of one forward: a running sum, and for attention residuals its earlier snapshots.
 
-    Nothing of it outlives the forward.
+    Hyper-connections have several sums, [tokens, streams, hidden], and leave the weights of a site's read to its
+    write. Nothing of it outlives the forward.
     """
 
     def __init__(self, embedding: torch.Tensor) -> None:
         self.sum: torch.Tensor | None = embedding  # [tokens, hidden]; None right after a snapshot
         self.snapshots: list[torch.Tensor] = []
+        self.weights: torch.Tensor | None = None
 
     def snapshot(self) -> None:
         """Close a block: keep the running sum as it is and start a new one."""
@@ -104,9 +108,51 @@ class AttentionSite(Site):
         stream.add(branch)
 
 
+class HyperSite(Site):
+    """A site of hyper-connections: reads, mixes and writes several streams by weights that it computes from them."""
+
+    def __init__(self, spec: HyperConnections, build: Build) -> None:
+        super().__init__(build.ops)
+        self.spec, self.norm_eps = spec, build.norm_eps
+        self.fn = weight(spec.num_weights, spec.streams * build.hidden)
+        self.base = weight(spec.num_weights)
+        self.scale = weight(spec.num_scales)
+
+    def read(self, stream: Stream) -> tuple[torch.Tensor, torch.Tensor | None]:
+        spec = self.spec
+        mix, stream.weights = self.ops["hyper_connection_read"](
+            *(stream.sum, self.fn, self.base, self.scale, self.norm_eps),
+            *(spec.eps, spec.sinkhorn_iterations, spec.write_scale),
+        )
+        return mix, stream.weights
+
+    def write(self, stream: Stream, branch: torch.Tensor, normed: torch.Tensor) -> None:
+        del normed
+        stream.sum = self.ops["hyper_connection_write"](
+            stream.sum, branch, stream.weights, self.spec.sinkhorn_iterations
+        )
+
+
+class HyperOutput(Site):
+    """Where several streams become one: by weights computed from them, or their mean."""
+
+    def __init__(self, spec: HyperConnections, build: Build) -> None:
+        super().__init__(build.ops)
+        self.eps, self.norm_eps = spec.eps, build.norm_eps
+        learned = spec.learned_head
+        self.fn = weight(spec.streams, spec.streams * build.hidden) if learned else None
+        self.base = weight(spec.streams) if learned else None
+        self.scale = weight(1) if learned else None
+
+    def read(self, stream: Stream) -> tuple[torch.Tensor, torch.Tensor | None]:
+        joined = self.ops["hyper_connection_join"](stream.sum, self.fn, self.base, self.scale, self.norm_eps, self.eps)
+        return joined, None
+
+
 def open_stream(spec: Residual, embedding: torch.Tensor) -> Stream:
-    """The stream before the first layer, from embeddings [tokens, hidden]."""
-    del spec  # every residual so far starts from the embedding itself
+    """The stream before the first layer, from embeddings [tokens, hidden]; hyper-connections start with as many."""
+    if isinstance(spec, HyperConnections):
+        return Stream(embedding[:, None].repeat(1, spec.streams, 1))
     return Stream(embedding)
 
 
@@ -116,6 +162,8 @@ def make_sites(spec: Residual, layer: int, build: Build) -> tuple[Site, Site]:
         case AttentionResidual():
             opens = layer % spec.block_size == 0
             return AttentionSite(build, opens_block=opens), AttentionSite(build, opens_block=False)
+        case HyperConnections():
+            return HyperSite(spec, build), HyperSite(spec, build)
         case PlainResidual() | ParallelResidual():
             return Site(build.ops, spec.branch_scale), Site(build.ops, spec.branch_scale)
         case WeighedResidual():
@@ -130,4 +178,9 @@ def make_sites(spec: Residual, layer: int, build: Build) -> tuple[Site, Site]:
 
 def make_output(spec: Residual, build: Build) -> Site:
     """Where the final norm reads the stream; nothing is added there."""
-    return AttentionSite(build, opens_block=False) if isinstance(spec, AttentionResidual) else Site(build.ops)
+    match spec:
+        case AttentionResidual():
+            return AttentionSite(build, opens_block=False)
+        case HyperConnections():
+            return HyperOutput(spec, build)
+    return Site(build.ops)
