@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "runtime"))
 
-from upstream_models import CONFIGS, make_model, make_remote_repository
+from upstream_models import CONFIGS, keep_code_in, make_model, make_remote_repository
 
 from day0.cli.main import main
 
@@ -51,7 +51,10 @@ def test_a_quick_checklist_ends_with_a_verdict_and_names_what_is_weaker(
     assert "weaker: sequences of a step run one after another" in capsys.readouterr().out
 
 
-def test_code_of_a_repository_is_run_only_with_the_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_of_a_repository_is_run_only_with_the_flag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_code_in(tmp_path / "modules", monkeypatch)
     make_remote_repository(tmp_path / "sum")
     options = [
         str(tmp_path / "sum"),
@@ -66,8 +69,9 @@ def test_code_of_a_repository_is_run_only_with_the_flag(tmp_path: Path, capsys: 
     document = json.loads(capsys.readouterr().out)
     told = [check for phase in document["phases"] for check in phase["checks"] if check["id"] == "loading.parameters"]
     assert "is not run" in told[0]["message"] and "--trust-remote-code" in told[0]["hint"]
-    assert not list(tmp_path.rglob("was-run"))
+    assert not (tmp_path / "sum" / "was-run").exists()
     assert main(["run-checklist", *options, "--json", "--trust-remote-code"]) == 4  # it has no tokenizer to check
+    assert (tmp_path / "sum" / "was-run").exists()
     document = json.loads(capsys.readouterr().out)
     checks = [check for phase in document["phases"] for check in phase["checks"]]
     assert {check["id"] for check in checks if check["status"] not in ("pass", "na", "warn")} == {"startup.tokenizer"}

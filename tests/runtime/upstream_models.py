@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import transformers
+import transformers.dynamic_module_utils
 from safetensors.torch import save_file
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -83,7 +86,7 @@ import torch
 from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
-Path(__file__).with_name("was-run").touch()
+Path(MARK).touch()
 
 
 class SumConfig(PretrainedConfig):
@@ -109,7 +112,15 @@ class SumForCausalLM(PreTrainedModel, GenerationMixin):
     def forward(self, input_ids=None, past_key_values=None, use_cache=None, **rest):
         return CausalLMOutput(logits=self.head(torch.tanh(self.table(input_ids).cumsum(dim=1))))
 """
-"""A model whose hidden state is the sum of all embeddings so far, and which keeps no cache."""
+"""A model whose hidden state is the sum of all embeddings so far, and which keeps no cache. Run, it leaves a mark."""
+
+
+def keep_code_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let transformers copy code that it runs to `folder` and not to the user's cache."""
+    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(folder))
+    monkeypatch.syspath_prepend(str(folder))
+    for name in [name for name in sys.modules if name.startswith("transformers_modules")]:
+        monkeypatch.delitem(sys.modules, name)
 
 
 def make_remote_repository(folder: Path) -> Callable[[list[int]], torch.Tensor]:
@@ -118,7 +129,7 @@ def make_remote_repository(folder: Path) -> Callable[[list[int]], torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     table, head = torch.randn(VOCAB, 16, generator=generator), torch.randn(VOCAB, 16, generator=generator)
     save_file({"table.weight": table, "head.weight": head}, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "modeling_sum.py").write_text(_CODE)
+    (folder / "modeling_sum.py").write_text(_CODE.replace("MARK", repr(str(folder / "was-run"))))
     config = {
         "model_type": "running_sum", "architectures": ["SumForCausalLM"], "vocab_size": VOCAB, "hidden_size": 16,
         "eos_token_id": 2,

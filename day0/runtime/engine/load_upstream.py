@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 
-from day0.errors import CannotSay, InputError
+from day0.errors import CannotSay, EnvironmentFault, InputError
 from day0.plan.settings import EngineSettings
 from day0.profile.profile import ArchitectureProfile
 from day0.runtime.engine.engine import Engine
-from day0.runtime.engine.memory import MemoryFigures, check_context, share_out
+from day0.runtime.engine.memory import MemoryFigures, check_context, free_bytes, share_out
 from day0.runtime.models.support import missing_part
 from day0.runtime.upstream.decoder import UpstreamDecoder
 from day0.runtime.upstream.definition import Definition, completed, find_definition
@@ -79,12 +81,25 @@ def load_upstream(
     check_context(completed(profile, files, definition), settings)
     if settings.kv_dtype not in ("auto", str(dtype).removeprefix("torch.")):
         raise InputError("transformers keeps its cache in the dtype of the model", where="--kv-dtype", hint="auto")
+    _check_room(files, dtype, device)
     try:
         decoder, report = load_decoder(files, profile, definition, dtype, device)
         try_out(decoder, files.id)
     except CannotSay as fault:
         raise _both(native_gap(files, profile), fault) from fault
     return decoder, report
+
+
+def _check_room(files: ModelFiles, dtype: torch.dtype, device: torch.device) -> None:
+    """Refuse what cannot be held, before the machine runs out of memory over it."""
+    elements = sum(prod(header.shape) for header in (files.tensors or {}).values())
+    needed, free = max(elements * dtype.itemsize, files.weight_bytes or 0), free_bytes(device)
+    if needed > free:
+        raise EnvironmentFault(
+            f"the weights need {needed / 2**30:.1f} GiB as {dtype}, {free / 2**30:.1f} GiB are free on {device}",
+            where=files.id,
+            hint="--dtype bfloat16 takes half of float32",
+        )
 
 
 def assemble_upstream(

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from upstream_models import make_model, make_remote_repository
+from upstream_models import keep_code_in, make_model, make_remote_repository
 
-from day0.errors import CannotSay, InputError
+from day0.errors import CannotSay, EnvironmentFault, InputError
 from day0.plan.settings import EngineSettings
 from day0.profile.read import read_profile
 from day0.runtime.engine.load import load_engine
@@ -44,7 +44,8 @@ def test_transformers_runs_what_our_blocks_cannot_and_what_it_is_asked_to(gpt2: 
         EngineSettings(runtime="best")
 
 
-def test_both_reasons_are_said_where_nothing_runs_a_model(gpt2: Path, tmp_path: Path) -> None:
+def test_both_reasons_are_said_where_nothing_runs_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_code_in(tmp_path / "modules", monkeypatch)
     make_remote_repository(tmp_path / "sum")
     with pytest.raises(
         CannotSay, match=r"does not have the parts .*; model type 'running_sum' comes with code"
@@ -84,3 +85,9 @@ def test_the_profile_is_settled_before_anything_loads(gpt2: Path, tiny_llama: Pa
         settle_profile(resolve(str(gpt2)), read_profile(resolve(str(gpt2))), EngineSettings())[0].max_position
         == (config["n_positions"])
     )
+
+
+def test_what_does_not_fit_is_refused_before_it_is_read(gpt2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("day0.runtime.engine.load_upstream.free_bytes", lambda device: 1000)
+    with pytest.raises(EnvironmentFault, match=r"the weights need 0\.0 GiB as torch\.float32"):
+        load(gpt2)

@@ -7,6 +7,7 @@ import torch
 from upstream_models import VOCAB, greedy
 
 from day0.runtime.batch import Request, SamplingParams
+from day0.runtime.engine.engine import RequestRefused
 from day0.runtime.trace import Trace
 from day0.runtime.upstream.sessions import CacheUse
 
@@ -127,7 +128,7 @@ def test_every_use_of_the_cache_gives_the_same_numbers(use, made, upstream) -> N
 def test_the_vocabulary_and_the_context_are_held(made, engines) -> None:
     engine = engines("gpt2")
     assert (engine.profile.vocab_size, engine.max_model_len, engine.profile.eos_token_ids) == (VOCAB, 64, (2,))
-    with pytest.raises(Exception, match=r"token ids must be in 0\.\.95"):
+    with pytest.raises(RequestRefused, match=r"token ids must be in 0\.\.95"):
         engine.add(Request("a", (VOCAB,)))
-    with pytest.raises(Exception, match="the limit for both together is 64"):
+    with pytest.raises(RequestRefused, match="the limit for both together is 64"):
         engine.add(Request("a", (5,) * 60, SamplingParams(max_tokens=5)))

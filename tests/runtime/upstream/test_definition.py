@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from upstream_models import make_remote_repository
+from upstream_models import keep_code_in, make_remote_repository
 
 from day0.errors import CannotSay, InputError
 from day0.profile.read import read_profile
@@ -28,13 +28,15 @@ def test_code_of_a_repository_is_not_run_unasked(tmp_path: Path) -> None:
     with pytest.raises(CannotSay, match="comes with code of its own, which is not run") as caught:
         find(tmp_path / "sum")
     assert "--trust-remote-code" in caught.value.hint
-    assert not list(tmp_path.rglob("was-run"))
+    assert not (tmp_path / "sum" / "was-run").exists()
 
 
-def test_code_of_a_repository_runs_when_it_may(tmp_path: Path) -> None:
+def test_code_of_a_repository_runs_when_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_code_in(tmp_path / "modules", monkeypatch)
     make_remote_repository(tmp_path / "sum")
     found = find(tmp_path / "sum", trust=True)
     assert found.remote and type(found.config).__name__ == "SumConfig"
+    assert (tmp_path / "sum" / "was-run").exists()
 
 
 def test_a_repository_that_transformers_knows_needs_no_code_of_its_own(made, tmp_path: Path) -> None:

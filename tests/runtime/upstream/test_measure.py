@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from upstream_models import make_remote_repository
+from upstream_models import keep_code_in, make_remote_repository
 
 from day0.errors import CannotSay
 from day0.runtime.upstream.sessions import CacheUse
@@ -32,7 +32,8 @@ def test_a_state_is_not_relied_on_where_rounding_would_hide_that_it_is_forgotten
     assert upstream(made("mamba2").folder, dtype="bfloat16").model.cache_use is CacheUse.STEPS
 
 
-def test_a_definition_without_a_cache_computes_everything_again(tmp_path, upstream) -> None:
+def test_a_definition_without_a_cache_computes_everything_again(tmp_path, upstream, monkeypatch) -> None:
+    keep_code_in(tmp_path / "modules", monkeypatch)
     logits = make_remote_repository(tmp_path / "sum")
     engine = upstream(tmp_path / "sum", trust_remote_code=True)
     assert engine.model.cache_use is CacheUse.NEVER
