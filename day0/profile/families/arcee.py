@@ -40,6 +40,7 @@ ARCEE = Family(
     name="arcee",
     model_types=("arcee",),
     architectures=("ArceeForCausalLM",),
+    native=True,
     read_mixer=partial(read_gqa_line, line=GqaLine()),
     read_feed_forward=_ungated,
     norm_eps_default=1e-5,
@@ -50,6 +51,7 @@ AFMOE = Family(
     name="afmoe",
     model_types=("afmoe",),
     architectures=("AfmoeForCausalLM",),
+    native=True,
     read_mixer=_gated_attention,
     read_feed_forward=partial(
         read_expert_line,

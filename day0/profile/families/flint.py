@@ -40,6 +40,7 @@ FLINT = Family(
     name="flint",
     model_types=("flint",),
     architectures=("FlintForCausalLM",),
+    native=True,
     read_mixer=_attention,
     read_feed_forward=partial(
         read_expert_line,
@@ -49,6 +50,7 @@ FLINT = Family(
             shared_default=1024,
             shared_is_width=True,
             routed=routed_by_step(dense=(0, 1)),
+            scoring="sigmoid",
             renormalize_default=True,
         ),
     ),

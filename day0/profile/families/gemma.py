@@ -82,6 +82,7 @@ GEMMA = Family(
     name="gemma",
     model_types=("gemma",),
     architectures=("GemmaForCausalLM",),
+    native=True,
     read_mixer=_gemma_attention,
     read_feed_forward=partial(read_dense, silent="gelu_pytorch_tanh"),
     read_ends=partial(_ends, softcap=None),
@@ -96,6 +97,7 @@ GEMMA2 = Family(
     name="gemma2",
     model_types=("gemma2",),
     architectures=("Gemma2ForCausalLM",),
+    native=True,
     read_mixer=partial(_gemma2_attention, line=_GEMMA2, softcap=50.0),
     read_feed_forward=_dense,
     read_ends=partial(_ends, softcap=30.0),
@@ -120,6 +122,7 @@ GEMMA3_TEXT = replace(
 GEMMA3 = replace(
     GEMMA3_TEXT,
     name="gemma3",
+    native=False,
     model_types=("gemma3",),
     architectures=("Gemma3ForConditionalGeneration",),
     text_section="text_config",

@@ -181,6 +181,7 @@ GEMMA4_TEXT = Family(
     name="gemma4_text",
     model_types=("gemma4_text",),
     architectures=("Gemma4ForCausalLM",),
+    native=True,
     read_mixer=_attention,
     read_feed_forward=_feed_forward,
     read_residual=_residual,
@@ -204,6 +205,7 @@ GEMMA4_TEXT = Family(
 GEMMA4 = replace(
     GEMMA4_TEXT,
     name="gemma4",
+    native=False,
     model_types=("gemma4",),
     architectures=("Gemma4ForConditionalGeneration",),
     text_section="text_config",

@@ -37,6 +37,7 @@ GPT_OSS = Family(
     name="gpt_oss",
     model_types=("gpt_oss",),
     architectures=("GptOssForCausalLM",),
+    native=True,
     read_mixer=_attention,
     read_feed_forward=_experts,
     norm_eps_default=1e-5,

@@ -42,6 +42,7 @@ KOLIBRI = Family(
     name="kolibri1",
     model_types=("kolibri1",),
     architectures=("Kolibri1ForCausalLM",),
+    native=True,
     read_mixer=partial(read_gqa_line, line=_LINE),
     read_feed_forward=_feed_forward,
     norms=("mixer_norm", "mixer_post_norm", "ffn_norm", "ffn_post_norm"),

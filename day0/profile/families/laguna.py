@@ -64,6 +64,7 @@ LAGUNA = Family(
     name="laguna",
     model_types=("laguna",),
     architectures=("LagunaForCausalLM",),
+    native=True,
     read_mixer=_attention,
     read_feed_forward=_feed_forward,
     names={

@@ -104,6 +104,7 @@ LLAMA4_TEXT = Family(
     name="llama4_text",
     model_types=("llama4_text",),
     architectures=("Llama4ForCausalLM",),
+    native=True,
     read_mixer=_attention,
     read_feed_forward=_feed_forward,
     norm_eps_default=1e-5,

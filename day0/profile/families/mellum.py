@@ -27,6 +27,7 @@ MELLUM = Family(
     name="mellum",
     model_types=("mellum",),
     architectures=("MellumForCausalLM",),
+    native=True,
     read_mixer=_attention,
     read_feed_forward=partial(
         read_expert_line,

@@ -70,6 +70,7 @@ MIMO_V2 = Family(
     name="mimo_v2_flash",
     model_types=("mimo_v2_flash",),
     architectures=("MiMoV2FlashForCausalLM",),
+    native=True,
     read_mixer=_attention,
     read_feed_forward=partial(
         read_expert_line,

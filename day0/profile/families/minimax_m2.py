@@ -69,6 +69,7 @@ MINIMAX_M2 = Family(
     name="minimax_m2",
     model_types=("minimax_m2",),
     architectures=("MiniMaxM2ForCausalLM",),
+    native=True,
     read_mixer=_attention,
     read_feed_forward=_experts,
     read_mtp=_predictors,

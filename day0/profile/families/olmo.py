@@ -40,6 +40,7 @@ OLMO2 = Family(
     name="olmo2",
     model_types=("olmo2",),
     architectures=("Olmo2ForCausalLM",),
+    native=True,
     read_mixer=partial(read_gqa_line, line=_OLMO2),
     read_feed_forward=read_dense,
     norms=_NORMS,
@@ -51,6 +52,7 @@ OLMO3 = Family(
     name="olmo3",
     model_types=("olmo3",),
     architectures=("Olmo3ForCausalLM",),
+    native=True,
     read_mixer=_olmo3_attention,
     read_feed_forward=read_dense,
     norms=_NORMS,
@@ -62,6 +64,7 @@ OLMOE = Family(
     name="olmoe",
     model_types=("olmoe",),
     architectures=("OlmoeForCausalLM",),
+    native=True,
     read_mixer=_olmoe_attention,
     read_feed_forward=partial(
         read_expert_line, line=ExpertLine(experts=("num_experts", "num_local_experts"), width="intermediate_size")

@@ -22,6 +22,7 @@ PHI3 = Family(
     name="phi3",
     model_types=("phi3",),
     architectures=("Phi3ForCausalLM",),
+    native=True,
     read_mixer=partial(read_gqa_line, line=GqaLine(bias_key=None, kind=window_where_set)),
     read_feed_forward=read_dense,
     norm_eps_default=1e-5,
@@ -48,6 +49,7 @@ PHI_MOE = Family(
     name="phimoe",
     model_types=("phimoe",),
     architectures=("PhiMoEForCausalLM", "PhimoeForCausalLM"),
+    native=True,
     read_mixer=partial(read_gqa_line, line=GqaLine(kv_heads=8, kind=window_where_set)),
     read_feed_forward=partial(
         read_expert_line,

@@ -86,6 +86,7 @@ QWEN2 = Family(
     name="qwen2",
     model_types=("qwen2",),
     architectures=("Qwen2ForCausalLM",),
+    native=True,
     read_mixer=_qwen2_attention,
     read_feed_forward=read_dense,
     names=LLAMA_NAMES,
@@ -119,6 +120,7 @@ QWEN2_MOE = Family(
     name="qwen2_moe",
     model_types=("qwen2_moe",),
     architectures=("Qwen2MoeForCausalLM",),
+    native=True,
     read_mixer=partial(read_gqa_line, line=replace(_QWEN2, kv_heads=16, bias_key="qkv_bias", kind=_alternating_window)),
     read_feed_forward=partial(
         read_expert_line,
@@ -165,6 +167,7 @@ QWEN3_VL = Family(
     name="qwen3_vl",
     model_types=("qwen3_vl",),
     architectures=("Qwen3VLForConditionalGeneration",),
+    native=True,
     text_section="text_config",
     read_mixer=partial(_qwen3_vl_attention, line=_QWEN3_VL),
     read_feed_forward=read_dense,
@@ -177,6 +180,7 @@ QWEN3_VL_MOE = Family(
     name="qwen3_vl_moe",
     model_types=("qwen3_vl_moe",),
     architectures=("Qwen3VLMoeForConditionalGeneration",),
+    native=True,
     text_section="text_config",
     read_mixer=partial(_qwen3_vl_attention, line=_QWEN3_VL_MOE),
     read_feed_forward=partial(

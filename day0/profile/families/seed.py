@@ -23,6 +23,7 @@ SEED_OSS = Family(
     name="seed_oss",
     model_types=("seed_oss",),
     architectures=("SeedOssForCausalLM",),
+    native=True,
     read_mixer=_attention,
     read_feed_forward=partial(read_dense, bias_key="mlp_bias"),
     names=LLAMA_NAMES,

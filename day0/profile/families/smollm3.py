@@ -27,6 +27,7 @@ SMOLLM3 = Family(
     name="smollm3",
     model_types=("smollm3",),
     architectures=("SmolLM3ForCausalLM",),
+    native=True,
     read_mixer=partial(read_gqa_line, line=GqaLine(kv_heads=4, theta=2e6, kind=_kind, rotated=rotated_by_list)),
     read_feed_forward=partial(read_dense, bias_key="mlp_bias"),
     tie_default=True,

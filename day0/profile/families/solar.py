@@ -13,6 +13,7 @@ SOLAR_OPEN = Family(
     name="solar_open",
     model_types=("solar_open",),
     architectures=("SolarOpenForCausalLM",),
+    native=True,
     read_mixer=partial(read_gqa_line, line=GqaLine(kv_heads=8, head_dim=128, theta=1e6, o_bias=False)),
     read_feed_forward=partial(
         read_expert_line,
