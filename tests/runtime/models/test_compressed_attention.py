@@ -1,0 +1,107 @@
+"""DeepSeek-V4 against transformers: compressed attention, hyper-connections and tables of experts together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from closeness import worst_error
+from latent_configs import DEEPSEEK_V4
+from random_models import cached_logits, logits_of, make_model, prompt
+from safetensors.torch import load_file, save_file
+
+from day0.runtime.batch import Request, SamplingParams
+from day0.runtime.engine.engine import Engine
+
+LIMIT = 1e-5
+SPARSE, HEAVY = 4, 16
+Pair = tuple[transformers.PreTrainedModel, Engine]
+
+
+def make_v4(config: dict[str, Any], folder: Path) -> transformers.PreTrainedModel:
+    """A random model under the publisher's names; what transformers saves has some of its own among them."""
+    model = make_model(config, folder)
+    experts, top_k = config["n_routed_experts"], config["num_experts_per_tok"]
+    for name, table in model.named_buffers():
+        if name.endswith("tid2eid"):
+            table.copy_(torch.stack([torch.randperm(experts)[:top_k] for _ in table]))
+    model.save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    path = folder / "model.safetensors"
+    save_file({published(name): tensor for name, tensor in load_file(path).items()}, path)
+    return model
+
+
+def published(name: str) -> str:
+    name = name.removeprefix("model.").replace("embed_tokens.", "embed.").replace("hc_head.hc_", "hc_head_")
+    return name.replace(".attn.norm.", ".attn.kv_norm.")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory, make_engine) -> Pair:
+    folder = tmp_path_factory.mktemp("model")
+    model = make_v4(DEEPSEEK_V4, folder)
+    engine = make_engine(folder, debug=True)
+    assert engine.profile.unused_config_keys == ()
+    return model, engine
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 23, 24, 27, 28, 29, 63, 100])
+def test_logits_agree(pair: Pair, length: int) -> None:
+    """Around an entry of either kind, the window, a page, and the first length that leaves an entry unchosen (28)."""
+    model, engine = pair
+    wanted = logits_of(model, prompt(length))
+    assert worst_error(engine.forward(prompt(length)), wanted) < LIMIT
+    assert worst_error(engine.forward(prompt(length), chunk=16), wanted) < LIMIT
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 4, 5, 7, 15, 17, 62])
+def test_chunks_and_decode_are_the_whole(pair: Pair, chunk: int) -> None:
+    _, engine = pair
+    assert worst_error(engine.forward(prompt(63), chunk=chunk), engine.forward(prompt(63))) < LIMIT
+
+
+def test_their_own_cache_gives_the_same(pair: Pair) -> None:
+    model, engine = pair
+    assert worst_error(engine.forward(prompt(63), chunk=1), cached_logits(model, prompt(63), 20)) < LIMIT
+
+
+def test_a_batch_gives_what_each_gets_alone(pair: Pair) -> None:
+    """Sequences that finish entries at different steps decode in one group."""
+    _, engine = pair
+    params = SamplingParams(max_tokens=18, ignore_eos=True, logprobs=5)
+    requests = [Request(str(length), tuple(prompt(length)), params) for length in (1, 2, 14, 15, 17, 40)]
+    for request, beside in zip(requests, engine.generate(requests), strict=True):
+        alone = engine.generate([request])[0]
+        assert beside.token_ids == alone.token_ids
+        assert beside.logprobs == pytest.approx(alone.logprobs, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("place", "from_token"),
+    [
+        ("layers.1.mixer.compressor.position_bias", SPARSE - 1),
+        ("layers.1.mixer.indexer.compressor.position_bias", 7 * SPARSE - 1),
+        ("layers.2.mixer.compressor.kv_proj.weight", HEAVY - 1),
+        ("layers.0.mixer.sinks", 0),
+        ("layers.0.mixer_res.base", 0),
+        ("output_res.scale", 0),
+        ("layers.0.ffn.router.table", 0),
+    ],
+)
+def test_each_part_is_felt_from_where_it_counts(pair: Pair, place: str, from_token: int) -> None:
+    """A part set to something else changes the numbers from its first token on and none before."""
+    _, engine = pair
+    before = engine.forward(prompt(63))
+    parameter = engine.model.get_parameter(place)
+    kept = parameter.clone()
+    parameter.copy_(kept.roll(1, 0) if kept.dtype == torch.int64 else kept.flip(-1) * 2 + 0.3)
+    after = engine.forward(prompt(63))
+    parameter.copy_(kept)
+    # Not bit for bit: later tokens that choose other experts change what an expert multiplies at once.
+    assert from_token == 0 or worst_error(after[:from_token], before[:from_token]) < LIMIT
+    assert worst_error(after[from_token:], before[from_token:]) > 1e-4
