@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from live_bytes import LiveBytes
 from packed_checkpoints import write_pair
 
 from day0.profile.read import read_profile
 from day0.profile.tensors import compare_tensors
 from day0.runtime.engine.engine import Engine
 from day0.runtime.models.packed import PackedLinear
+from day0.runtime.quant import decoder
 from day0.runtime.skeleton import tiny_config
 from day0.source.resolve import resolve
 
@@ -125,3 +127,16 @@ def test_a_bfloat16_model_rounds_once(tmp_path: Path, make_engine: Any) -> None:
     packed, plain = write_pair(MOE, SECTIONS["mxfp4"], tmp_path)
     found, wanted = (make_engine(folder, dtype="bfloat16").forward(IDS) for folder in (packed, plain))
     assert torch.equal(found, wanted)
+
+
+def test_memory_is_weights_and_one_workspace(tmp_path: Path, make_engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside what is held, a forward needs no room for a matrix: all that lives at once is smaller than any of them."""
+    config = MOE | {"hidden_size": 512, "intermediate_size": 1024, "moe_intermediate_size": 512, "head_dim": 128}
+    folder, _ = write_pair(config, SECTIONS["mxfp4"], tmp_path)
+    monkeypatch.setattr(decoder, "PIECE", 1 << 12)
+    engine: Engine = make_engine(folder, kv_cache_bytes=1 << 20)
+    largest, experts = 1024 * 512 * 4, 16 * 3 * 512 * 512 * 4
+    assert engine.memory.workspace_bytes == 5 * experts // 16
+    with LiveBytes() as live:
+        engine.forward([3])
+    assert live.peak < largest / 8

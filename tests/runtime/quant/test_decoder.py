@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from live_bytes import LiveBytes
 from packing_draws import DRAWS, draw_packed, stacked
 
 from day0.profile import packing_formats as formats
@@ -15,6 +16,9 @@ from day0.runtime.quant import decoder as room
 from day0.runtime.quant.decoder import READERS, Decoder
 
 CPU = torch.device("cpu")
+BYTES_A_NUMBER = 24
+"""Beside the result, of a piece: its numbers in float32, indices of 32 bits, and scales and zero points of each where
+the columns are in no order."""
 
 
 def without(packing: WeightFormat, *roles: str) -> WeightFormat:
@@ -119,3 +123,18 @@ def test_an_order_of_minus_ones_is_no_order() -> None:
     parts["order"].fill_(-1)
     in_sequence = {role: part for role, part in parts.items() if role != "order"}
     assert torch.equal(decode("int4, zeros and order", parts, 16, 96), decode("int4, zeros", in_sequence, 16, 96))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_piece_at_a_time(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "PIECE", 1 << 14)
+    unit = FORMATS[name].cut("out") * 1152
+    allowed = BYTES_A_NUMBER * max(1 << 14, unit)
+    parts, _ = draw(name, 512, 1152)
+    decoder, out = Decoder(torch.device("cpu")), torch.empty(512, 1152, dtype=dtype)
+    with LiveBytes() as live:
+        decoder.decode(FORMATS[name], parts, out)
+    assert 0 < live.peak < allowed
+    if unit <= 1 << 15:
+        assert allowed < out.nbytes * 0.7, "the whole would show"
