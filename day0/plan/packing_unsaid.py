@@ -27,7 +27,7 @@ def unsaid_packing(files: ModelFiles, profile: ArchitectureProfile) -> str | Non
         return None
     least = _VALUE_BITS.get(word, 4)
     return (
-        f"the packing of the weights: the name says {word}, and neither {files.config_name} nor hf_quant_config.json, "
-        f"which lies beside it in such releases, is at hand to say which weights are packed; counted as "
-        f"{profile.dtype} they are an upper bound, all at {least} bits a lower one"
+        f"the packing of the weights: the name says {word}, {files.config_name} does not say how, and "
+        f"hf_quant_config.json, which lies beside it in such releases, was not read (plan the folder or the hub id); "
+        f"counted as {profile.dtype} the weights are an upper bound, all at {least} bits a lower one"
     )

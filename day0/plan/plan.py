@@ -165,7 +165,7 @@ class Planner:
             estimate=estimate(needs, self.cluster) if needs else None,
             settings=_settings(budgets),
             violations=violations,
-            notes=notes,
+            notes=tuple(dict.fromkeys(notes)),  # kinds of a mixer say the same
         )
 
     def needs(self, layout: Layout, table: WeightTable) -> tuple[RankNeed, ...]:
