@@ -67,6 +67,7 @@ class ScriptedStats:
     state_slots_free: int
     preemptions: int
     prompt_tokens: int
+    reused_tokens: int
     generated_tokens: int
     steps: int
 
@@ -120,7 +121,7 @@ class ScriptedEngine:
         running = min(len(self.requests), self.max_running)
         waiting = len(self.requests) - running
         return ScriptedStats(
-            running, waiting, 8, 8 - running, 8, 8 - running, 0, 0, sum(self.generated.values()), self.steps
+            running, waiting, 8, 8 - running, 8, 8 - running, 0, 0, 0, sum(self.generated.values()), self.steps
         )
 
     def _advance(self, request: Request) -> TokenOutput:

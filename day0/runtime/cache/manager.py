@@ -49,7 +49,8 @@ class CacheManager:
         whole = (len(token_ids) - 1) // size
         pages: list[int] = []
         usable, snapshot = 0, None
-        for name in names.upto(token_ids, whole):
+        for number in range(whole):
+            name = names.name(token_ids, number)
             page = self.pages.find(name)
             if page is None:
                 break
@@ -106,13 +107,11 @@ class CacheManager:
         if self.snapshots is None:
             return
         full = computed // self.pages.page_size
-        if full > lease.named:
-            own = list(names.upto(token_ids, full))
-            for number in range(lease.named, full):
-                self.pages.name(lease.pages[number], own[number])
-            lease.named = full
+        for number in range(lease.named, full):
+            self.pages.name(lease.pages[number], names.name(token_ids, number))
+        lease.named = max(lease.named, full)
         if keep_state and computed == full * self.pages.page_size:
-            *_, name = names.upto(token_ids, full)
+            name = names.name(token_ids, full - 1)
             if name not in self.snapshots:
                 self.snapshots.put(name, self.storage.snapshot_state(lease.state_slot))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,15 +34,15 @@ class PageNames:
         self._images = images
         self._names: list[PageName] = []
 
-    def upto(self, token_ids: Sequence[int], count: int) -> Iterator[PageName]:
-        """Names of the first `count` pages; `token_ids` goes on from what it was in earlier calls."""
-        for number in range(count):
-            if number == len(self._names):
-                self._names.append(self._name(token_ids, number))
-            yield self._names[number]
+    def name(self, token_ids: Sequence[int], number: int) -> PageName:
+        """The name of one page; `token_ids` goes on from what it was in earlier calls."""
+        while number >= len(self._names):
+            self._names.append(self._next(token_ids))
+        return self._names[number]
 
-    def _name(self, token_ids: Sequence[int], number: int) -> PageName:
-        start, end = number * self._page_size, (number + 1) * self._page_size
+    def _next(self, token_ids: Sequence[int]) -> PageName:
+        start = len(self._names) * self._page_size
+        end = start + self._page_size
         digest = hashlib.sha256(self._names[-1] if self._names else b"")
         digest.update(np.asarray(token_ids[start:end], dtype=np.int64).tobytes())
         for image in self._images:

@@ -69,10 +69,10 @@ class Scheduler:
             if self._make_room(sequence, length):
                 chunks.append(Chunk(sequence, length))
                 budget -= length
-        chunks = [chunk for chunk in chunks if chunk.sequence in self.running]
-        budget = self.max_num_batched_tokens - sum(chunk.length for chunk in chunks)
-        if self.num_preemptions == preempted:  # who just had to go would only be in the way again
+        if self.num_preemptions == preempted:
             chunks += self._admit(budget)
+        else:  # who just had to go would only be in the way again: nobody is let in
+            chunks = [chunk for chunk in chunks if chunk.sequence in self.running]
         return sorted(chunks, key=lambda chunk: chunk.length > 1)
 
     def _make_room(self, sequence: Sequence, length: int) -> bool:

@@ -81,8 +81,8 @@ class Sequence:
 
     def next_length(self, budget: int) -> int:
         """Tokens of its next chunk: those pending, as far as the budget and the next stop go."""
-        to_stops = (stop - self.computed for stop in self.stops if stop > self.computed)
-        return min(self.num_pending, budget, *to_stops)
+        ends = [self.computed + budget, len(self.token_ids), *(stop for stop in self.stops if stop > self.computed)]
+        return min(ends) - self.computed
 
 
 def _digest(embeddings: torch.Tensor) -> bytes:

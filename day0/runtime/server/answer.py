@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from day0.errors import Day0Error
 from day0.runtime.server.errors import ApiError, as_api_error
 from day0.runtime.server.generation import Generation, Piece
-from day0.runtime.server.schema import SamplingFields, Usage
+from day0.runtime.server.schema import PromptTokensDetails, SamplingFields, Usage
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ def json_response(document: msgspec.Struct) -> Response:
 
 def usage_of(generation: Generation) -> Usage:
     prompt, completion = generation.prompt_tokens, generation.completion_tokens
-    return Usage(prompt, completion, prompt + completion)
+    return Usage(prompt, completion, prompt + completion, PromptTokensDetails(generation.reused_tokens))
 
 
 async def _gone(request: Request) -> None:

@@ -32,9 +32,11 @@ class Piece:
 @dataclass(slots=True)
 class _Choice:
     index: int
+    prompt: int
     text: TextStream
     prompt_tokens: int
     num_generated: int = 0
+    reused: int = 0
     finish_reason: FinishReason | None = None
 
 
@@ -61,10 +63,10 @@ class Generation:
         self._closed = False
         self._requests: list[Request] = []
         self._choices: dict[str, _Choice] = {}
-        for prompt in prompts:
+        for number, prompt in enumerate(prompts):
             for choice_params in params:
                 request = Request(uuid4().hex, prompt, choice_params)
-                choice = _Choice(len(self._requests), TextStream(service.tokenizer, stop), len(prompt))
+                choice = _Choice(len(self._requests), number, TextStream(service.tokenizer, stop), len(prompt))
                 self._requests.append(request)
                 self._choices[request.id] = choice
         self.prompt_tokens = sum(len(prompt) for prompt in prompts)
@@ -76,6 +78,15 @@ class Generation:
     @property
     def completion_tokens(self) -> int:
         return sum(choice.num_generated for choice in self._choices.values())
+
+    @property
+    def reused_tokens(self) -> int:
+        """Prompt tokens found in the cache. Of a prompt's choices the one that found least counts: others found what it
+        had just computed."""
+        least: dict[int, int] = {}
+        for choice in self._choices.values():
+            least[choice.prompt] = min(choice.reused, least.get(choice.prompt, choice.reused))
+        return sum(least.values())
 
     async def start(self) -> None:
         """Returns once the engine has taken all the choices."""
@@ -110,6 +121,7 @@ class Generation:
     def _advance(self, output: TokenOutput) -> Piece:
         choice = self._choices[output.request_id]
         choice.num_generated += 1
+        choice.reused = output.reused
         if output.finish_reason == "stop":
             choice.finish_reason = "stop"
             return Piece(choice.index, choice.text.finish(), None, "stop")

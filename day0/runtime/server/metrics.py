@@ -99,6 +99,8 @@ class _EngineCollector(Collector):
         yield self._gauge("day0:kv_cache_pages_free", "Cache pages not in use.", stats.pages_free)
         yield self._gauge("day0:state_slots_free", "Slots of recurrent state not in use.", stats.state_slots_free)
         yield self._counter("vllm:prompt_tokens", "Prompt tokens processed.", stats.prompt_tokens)
+        yield self._counter("vllm:prefix_cache_queries", "Prompt tokens looked for in the cache.", stats.prompt_tokens)
+        yield self._counter("vllm:prefix_cache_hits", "Prompt tokens found in the cache.", stats.reused_tokens)
         yield self._counter("vllm:generation_tokens", "Tokens generated.", stats.generated_tokens)
         yield self._counter("vllm:num_preemptions", "Sequences put back to wait for pages.", stats.preemptions)
         yield self._counter("day0:engine_steps", "Forward passes of the engine.", stats.steps)

@@ -234,10 +234,17 @@ class ErrorResponse(msgspec.Struct, frozen=True):
     error: ErrorBody
 
 
+class PromptTokensDetails(msgspec.Struct, frozen=True):
+    """`cached_tokens` of the prompt's were not computed but found in the cache."""
+
+    cached_tokens: int
+
+
 class Usage(msgspec.Struct, frozen=True):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
 
 
 class CompletionLogprobs(msgspec.Struct, frozen=True):

@@ -21,10 +21,13 @@ def sequence(name: str = "a", prompt: tuple[int, ...] = (0,), generated: tuple[i
 
 def shares(logits: torch.Tensor, **params) -> list[float]:
     """How often each token is drawn."""
-    sampler, one = Sampler(0), sequence(temperature=params.pop("temperature", 1.0), seed=5, **params)
+    sampler, rows = Sampler(0), 200
+    temperature = params.pop("temperature", 1.0)
+    batch = [sequence(str(row), temperature=temperature, seed=row, **params) for row in range(rows)]
     counts = [0] * len(logits)
-    for _ in range(DRAWS):
-        counts[sampler.sample(logits[None], [one])[0].token_id] += 1
+    for _ in range(DRAWS // rows):
+        for sampled in sampler.sample(logits.repeat(rows, 1), batch):
+            counts[sampled.token_id] += 1
     return [count / DRAWS for count in counts]
 
 

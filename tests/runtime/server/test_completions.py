@@ -15,6 +15,15 @@ def test_streamed_is_whole(llama):
     assert len({chunk.id for chunk in chunks}) == 1 and chunks[0].id.startswith("cmpl-")
 
 
+def test_usage_tells_what_was_found_in_the_cache(llama):
+    prompt = list(range(60, 97))
+    options = {"prompt": prompt, "max_tokens": 2}
+    found = [complete(llama, **options).usage.prompt_tokens_details.cached_tokens for _ in range(2)]
+    assert found == [0, 32], "two pages of 16"
+    several = complete(llama, **options | {"prompt": [prompt, prompt[1:]]}, n=2).usage
+    assert (several.prompt_tokens, several.prompt_tokens_details.cached_tokens) == (37 + 36, 32)
+
+
 def test_usage(llama):
     whole = complete(llama, max_tokens=7, extra_body={"ignore_eos": True})
     assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (len(PROMPT), 7)

@@ -11,6 +11,7 @@ from day0.runtime.server.schema import (
     ChatRequest,
     CompletionRequest,
     Message,
+    PromptTokensDetails,
     Usage,
 )
 
@@ -68,7 +69,7 @@ def test_absent_and_null_differ():
     assert absent["choices"][0] == {"index": 0, "delta": {"content": "x"}, "logprobs": None, "finish_reason": None}
     null = msgspec.json.decode(msgspec.json.encode(ChatChunk("i", 1, "m", [choice], None)))
     assert null["usage"] is None
-    told = msgspec.json.decode(msgspec.json.encode(ChatChunk("i", 1, "m", [], Usage(1, 2, 3))))
+    told = msgspec.json.decode(msgspec.json.encode(ChatChunk("i", 1, "m", [], Usage(1, 2, 3, PromptTokensDetails(1)))))
     assert told["usage"]["total_tokens"] == 3
 
 
