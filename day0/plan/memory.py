@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 from typing import Protocol
@@ -17,7 +17,9 @@ from day0.plan.layout import Layout
 from day0.plan.weights import RankWeights
 from day0.plan.workload import Workload
 from day0.profile.cache_sizes import plane_bytes, state_bytes
+from day0.profile.packing import matrix_size
 from day0.profile.profile import ArchitectureProfile, CachePlane, LayerSpec, Mixer, RoutedExperts
+from day0.profile.tensors import packed_matrices
 
 _DTYPE_WORDS = {"BF16": "bf16", "F16": "fp16", "F32": "fp32", "F64": "fp32"}
 
@@ -177,20 +179,30 @@ def dtype_word(profile: ArchitectureProfile) -> str:
     return _DTYPE_WORDS[profile.dtype]
 
 
-def conversion_workspace(profile: ArchitectureProfile, layers: Sequence[LayerSpec], experts: int, cut: int) -> int:
-    """Bytes to hold `experts` packed experts unpacked to the model's dtype at once; 0 where none are packed.
+def conversion_workspace(
+    profile: ArchitectureProfile, layers: Sequence[LayerSpec], experts: int, expert_cut: int, cut: int = 1
+) -> int:
+    """Bytes of the room that packed matrices are turned back in, in the model's dtype; 0 where none are packed.
 
-    One expert is gate, up and down: 3 x width x (latent or hidden). The workspace serves all layers in turn.
+    It serves all layers in turn, so it is as large as the largest of what is turned back at once: one matrix, or
+    `experts` experts, each gate, up and down: 3 x width x (latent or hidden). Ranks cut experts' widths in `expert_cut`
+    and other matrices in `cut` pieces.
     """
-    if profile.quantization is None or profile.quantization.of("routed_experts") is None:
+    if profile.quantization is None:
         return 0
-    element = element_size(profile)
-    sizes = [
-        3 * -(-spec.width // cut) * (spec.latent_dim or profile.hidden_size) * element
-        for layer in layers
-        if isinstance(spec := layer.feed_forward, RoutedExperts)
-    ]
-    return experts * max(sizes, default=0)
+    largest = 0
+    kinds = {replace(layer, index=0): layer for layer in layers}  # layers that are the same need one look
+    for layer in (None, *kinds.values()):
+        for spec, _ in packed_matrices(profile, layer):
+            routed = layer.feed_forward if layer is not None and spec.num_experts else None
+            if isinstance(routed, RoutedExperts):
+                each = 3 * -(-routed.width // expert_cut) * (routed.latent_dim or profile.hidden_size)
+                largest = max(largest, min(experts, routed.router.num_experts) * each)
+            else:
+                rows, columns = matrix_size(spec)
+                rows = max((part for _, part in spec.parts), default=rows)  # projections stored as one are apart here
+                largest = max(largest, -(-rows * columns // (1 if spec.shard_axis is None else cut)))
+    return largest * element_size(profile)
 
 
 def element_size(profile: ArchitectureProfile) -> int:

@@ -107,7 +107,8 @@ class Day0Accounting:
             most = seats * blocks_for(need.workload.context, page_size)
             pages = min(most, max(0, int(free * fraction) - state) // page_bytes)
         kv_pool = (pages or 0) * page_bytes
-        workspace = conversion_workspace(need.profile, need.layers, defaults.workspace_experts, need.layout.expert_tp)
+        cuts = need.layout.expert_tp, need.layout.attention_tp
+        workspace = conversion_workspace(need.profile, need.layers, defaults.workspace_experts, *cuts)
         tokens = need.workload.max_batched_tokens or _step_tokens(
             need, free - state - kv_pool - workspace, defaults.max_num_batched_tokens
         )
