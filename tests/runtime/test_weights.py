@@ -254,3 +254,22 @@ def test_shards_are_read_forwards(tiny_kimi_k3: Path) -> None:
         begins = [files.tensors[read.name].begin for read in reads]
         assert begins == sorted(begins)
         assert {index[read.name] for read in reads} == {shard}
+
+
+def test_what_is_held_as_it_is_stored_is_mapped_and_stays_apart_from_the_file(tiny_llama: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_llama, tmp_path / "model")
+    before = {shard.name: shard.read_bytes() for shard in folder.glob("*.safetensors")}
+    parameters, report = load(folder, torch.bfloat16)
+    assert report.bytes_mapped == report.bytes_held == report.bytes_read
+    parameters["embed.weight"].zero_()
+    assert {shard.name: shard.read_bytes() for shard in folder.glob("*.safetensors")} == before
+    again, _ = load(folder, torch.bfloat16)
+    assert again["embed.weight"].any()
+    assert load(folder, torch.float32)[1].bytes_mapped == 0
+
+
+def test_stacked_experts_are_copied_and_the_rest_is_mapped(tiny_kimi_k3: Path) -> None:
+    parameters, report = load(tiny_kimi_k3, torch.bfloat16)
+    copied = sum(parameter.nbytes for path, parameter in parameters.items() if ".experts." in path)
+    cut = sum(parameter.nbytes for path, parameter in parameters.items() if path.endswith("A_log"))
+    assert 0 <= report.bytes_held - report.bytes_mapped - copied <= cut

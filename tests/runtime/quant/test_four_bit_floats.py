@@ -7,8 +7,9 @@ import torch
 from packing_draws import e2m1 as value
 from packing_draws import e4m3
 from packing_draws import e8m0 as power
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from day0.profile.packing_formats import modelopt_nvfp4, mxfp4, nvfp4
+from day0.profile.packing_formats import modelopt_nvfp4, mxfp4, mxfp4_blocks, nvfp4
 from day0.runtime.quant.decoder import Decoder
 from day0.runtime.quant.tables import E2M1
 
@@ -102,3 +103,13 @@ def test_nvfp4_of_modelopt_multiplies(decoder):
     parts = {"packed": torch.full((1, 8), 0x72, dtype=torch.uint8), "scale": scale, "global_scale": torch.tensor(0.5)}
     found = decoder.decode(modelopt_nvfp4(activations=False), parts, torch.empty(1, 16))
     assert found[0].tolist() == [0.5, 3.0] * 8
+
+
+def test_transformers_reads_the_same_from_blocks(decoder):
+    """Its own way back from gpt-oss's stacked blocks, which gives [experts, in, out]."""
+    blocks = torch.randint(0, 256, (3, 8, 4, 16), dtype=torch.uint8)
+    scales = torch.randint(100, 140, (3, 8, 4), dtype=torch.uint8)
+    wanted = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
+    parts = {"packed": blocks, "scale": scales}
+    found = decoder.decode_some(mxfp4_blocks(), parts, [0, 1, 2], torch.empty(3, 8, 128))
+    assert torch.equal(found.mT, wanted)
