@@ -12,6 +12,7 @@ from operator_cases_recurrent import RECURRENT
 from operator_cases_sparse import SPARSE
 from operator_draw import Draw, Facts, Prepared
 
+from day0.plan.settings import EngineSettings
 from day0.profile.packing_formats import mxfp4
 from day0.runtime.batch import Request, SamplingParams
 from day0.runtime.engine.sampler import Sampler
@@ -320,7 +321,9 @@ def _sampling(draw: Draw, f: Facts) -> Prepared:
     for row, values in enumerate(logits64):
         prompt, generated = (draw.integers(f["vocab"], 5).tolist() for _ in range(2))
         params = kinds[row % 3]
-        sequences.append(Sequence(Request(str(row), tuple(prompt), params), prompt + generated))
+        sequence = Sequence.of(Request(str(row), tuple(prompt), params), EngineSettings().page_size)
+        sequence.token_ids += generated
+        sequences.append(sequence)
         adjusted = exact.penalise(values, prompt, generated, 1.5, 0.5, 1.3) if params is penalised else values
         chosen.append(int(np.argmax(adjusted)))
     return (logits, sequences), (np.array(chosen),)

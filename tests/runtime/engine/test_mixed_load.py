@@ -10,6 +10,7 @@ import torch
 from closeness import relative_error
 
 from day0.runtime.batch import Request, SamplingParams
+from day0.runtime.cache.lease import StaleLease
 from day0.runtime.engine.engine import Engine
 
 PAGE = 4
@@ -22,7 +23,7 @@ def requests(count: int) -> list[Request]:
     for number in range(count):
         prompt = tuple(generator.randrange(256) for _ in range((17, 16, 1, 40, 3, 31)[number]))
         params = SamplingParams(
-            max_tokens=generator.randrange(10, 20),
+            max_tokens=generator.randrange(10, 16),
             temperature=1.0 if number % 2 else 0.0,
             seed=number,
             top_p=0.9,
@@ -93,3 +94,19 @@ def test_in_debug_a_freed_page_is_not_a_number(tiny_llama: Path, make_engine) ->
     logits = engine.runner.run(engine.scheduler.schedule())
     assert logits.isnan().all()
     engine.abort("a")
+
+
+@pytest.mark.parametrize("kept", ["pages", "slot"])
+def test_in_debug_a_lease_kept_by_a_detour_is_refused_before_the_step(tiny_kimi_k3: Path, make_engine, kept) -> None:
+    engine: Engine = make_engine(tiny_kimi_k3, max_num_seqs=2, debug=True, prefix_caching=False)
+    for name in "ab":
+        engine.add(Request(name, tuple(range(20)), SamplingParams(max_tokens=20, ignore_eos=True)))
+    engine.step()
+    one, two = (sequence.held for sequence in engine.scheduler.running)
+    if kept == "pages":
+        two.pages, two.generations = list(one.pages), list(one.generations)
+    else:
+        two._state_slot, two.slot_generation = one.state_slot, one.slot_generation
+    engine.abort("a")
+    with pytest.raises(StaleLease, match="has changed hands"):
+        engine.step()

@@ -88,3 +88,35 @@ def test_finish_takes_out_the_waiting_too(scheduler: Scheduler) -> None:
     scheduler.add(waiting)
     scheduler.finish(waiting, "abort")
     assert (list(scheduler.waiting), waiting.finish_reason) == ([], "abort")
+
+
+def test_a_new_sequence_leaves_the_watermark_free(chain_engine) -> None:
+    scheduler: Scheduler = chain_engine(num_pages=10, page_size=4, seats=3, budget=64, watermark=0.2).scheduler
+    scheduler.add(sequence("a", 28))
+    scheduler.add(sequence("b", 5))
+    assert [name for name, _ in step(scheduler)] == ["a"], "b would leave one page free, two are to be"
+    scheduler.add(sequence("c", 40))
+    scheduler.finish(scheduler.running[0], "stop")
+    assert [name for name, _ in step(scheduler)] == ["b"]
+    scheduler.finish(scheduler.running[0], "stop")
+    assert [name for name, _ in step(scheduler)] == ["c"], "alone it may have all of them"
+
+
+def test_nobody_is_let_in_where_somebody_had_to_go(scheduler: Scheduler) -> None:
+    scheduler.add(sequence("a", 15))
+    scheduler.add(sequence("b", 14))
+    scheduler.add(sequence("c", 1))
+    while scheduler.num_preemptions == 0:
+        found = step(scheduler)
+    assert found == [("a", 1)]
+    assert [s.id for s in scheduler.waiting] == ["b", "c"], "though there is room for c"
+
+
+def test_steps_end_at_stops(scheduler: Scheduler) -> None:
+    one = sequence("a", 20)
+    one.stops = (4, 16)
+    lengths = []
+    while one.num_pending:
+        lengths.append(one.next_length(9))
+        one.computed += lengths[-1]
+    assert lengths == [4, 9, 3, 4]
