@@ -97,6 +97,46 @@ GLM4_MOE_LITE: Config = {
     "rope_interleave": True,
     "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
 }
+_PLAIN_ROPE: Config = {"rope_theta": 10000.0, "rope_type": "default"}
+_LISTED: Config = {key: GLM4_MOE_LITE[key] for key in _EXPERTS if key in GLM4_MOE_LITE} | {
+    "mlp_layer_types": ["dense", "sparse", "sparse"],
+    "routed_scaling_factor": 2.5,
+    "rope_parameters": _PLAIN_ROPE,
+}
+MINICPM3: Config = {
+    **_SIZES,
+    "model_type": "minicpm3",
+    "architectures": ["MiniCPM3ForCausalLM"],
+    "dim_model_base": 32,
+    "scale_depth": 1.4,
+    "scale_emb": 12,
+    "mlp_bias": False,
+    "tie_word_embeddings": True,
+    "rope_parameters": _PLAIN_ROPE,
+}
+MISTRAL4: Config = {
+    **_SIZES,
+    **{key: value for key, value in _LISTED.items() if key not in ("mlp_layer_types", "scoring_func", "topk_method")},
+    "model_type": "mistral4",
+    "architectures": ["Mistral4ForCausalLM"],
+    "qk_nope_head_dim": 8,
+    "head_dim": 16,
+    "first_k_dense_replace": 0,
+    "rope_interleave": True,
+    # Queries grow from the sixteenth token on.
+    "rope_parameters": YARN
+    | {"rope_theta": 10000.0, "rope_type": "yarn", "llama_4_scaling_beta": 0.1, "partial_rotary_factor": 0.5}
+    | {"original_max_position_embeddings": 16},
+}
+AXK1: Config = {
+    **_SIZES,
+    **{key: value for key, value in _LISTED.items() if key not in ("scoring_func", "topk_method")},
+    "model_type": "axk1",
+    "architectures": ["AXK1ForCausalLM"],
+    "n_group": 8,
+    "topk_group": 4,
+    "rope_interleave": True,
+}
 YOUTU: Config = {
     **_SIZES,
     "model_type": "youtu",
@@ -182,3 +222,59 @@ DEEPSEEK_V4: Config = {
     "bos_token_id": 0,
     "eos_token_id": 1,
 }
+_SPARSE_LISTED: Config = {
+    **_SIZES,
+    **{key: value for key, value in _LISTED.items() if key not in ("scoring_func", "topk_method")},
+    **_INDEX,
+}
+AXK2: Config = {
+    **_SPARSE_LISTED,
+    "model_type": "axk2",
+    "architectures": ["AXK2ForCausalLM"],
+    "gated_norm_rank": 6,
+}
+HY_V4: Config = {
+    **_SPARSE_LISTED,
+    "model_type": "hy_v4",
+    "architectures": ["HYV4ForCausalLM"],
+    "num_hidden_layers": 6,
+    "mlp_layer_types": ["dense", *["sparse"] * 5],
+    "indexer_types": ["full", "full", "shared", "shared", "full", "shared"],
+    "hc_eps": 1e-6,
+    "hc_magnitude": 2.0,
+    "hc_mult": 4,
+    "swiglu_limit": 1.0,
+    "pad_token_id": 0,
+}
+GLM5_NEXT: Config = {
+    **_SPARSE_LISTED,
+    "model_type": "glm5_next_text",
+    "architectures": ["Glm5NextForCausalLM"],
+    "num_hidden_layers": 5,
+    "mlp_layer_types": ["dense", *["sparse"] * 4],
+    "layer_types": [
+        "linear_attention",
+        "indexed_attention",
+        "linear_attention",
+        "indexed_attention",
+        "linear_attention",
+    ],
+    "indexer_types": ["full"] * 5,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 0,
+    "head_dim": 0,
+    "index_topk": 16,
+    "index_kpool": 4,
+    "index_kpool_always_select_tail": True,
+    "linear_conv_kernel_dim": 4,
+    "linear_head_dim": 16,
+    "linear_num_heads": 4,
+    "linear_lower_bound": -5.0,
+    "hc_eps": 1e-6,
+    "hc_mult": 4,
+    "hc_sinkhorn_iters": 20,
+    "swiglu_limit": 1.0,
+    "rms_norm_eps": 1e-5,
+    "pad_token_id": 0,
+}
+"""The decoder of GLM-5-Next by itself; transformers has it inside the multimodal model alone."""

@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 
 def prompt(length: int, vocabulary: int = 256) -> list[int]:
     return [(91 * place + 7) % vocabulary for place in range(length)]
 
 
-def make_model(config: dict[str, Any], folder: Path, seed: int = 1) -> transformers.PreTrainedModel:
-    """A random float32 model of a config, norms and biases too, saved into `folder` with that very config beside it."""
+def make_model(
+    config: dict[str, Any], folder: Path, seed: int = 1, rename: Callable[[str], str] = str
+) -> transformers.PreTrainedModel:
+    """A random float32 model of a config, norms and biases too, saved into `folder` with that very config beside it.
+
+    `rename` makes the publisher's names of those that transformers gives the tensors it saves.
+    """
     (folder / "config.json").write_text(json.dumps(config))
     torch.manual_seed(seed)
     theirs = transformers.AutoConfig.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_config(theirs, dtype=torch.float32, attn_implementation="eager")
+    made = getattr(transformers, config["architectures"][0])
+    model = made._from_config(theirs, dtype=torch.float32, attn_implementation="eager")
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if tensor.is_floating_point() and "inv_freq" not in name:
             tensor.data = random_values(name, tensor.shape)
-    model.eval().save_pretrained(folder)
-    (folder / "config.json").write_text(json.dumps(config))
+    save_model(model.eval(), config, folder, rename)
     return model
+
+
+def save_model(
+    model: transformers.PreTrainedModel, config: dict[str, Any], folder: Path, rename: Callable[[str], str] = str
+) -> None:
+    """Save a model under the names and with the config of its publisher."""
+    model.save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    path = folder / "model.safetensors"
+    save_file({rename(name): tensor for name, tensor in load_file(path).items()}, path)
 
 
 def random_values(name: str, shape: torch.Size) -> torch.Tensor:

@@ -38,6 +38,7 @@ def _width_scaled(reader: ConfigReader) -> ModelEnds:
 
 MINICPM3 = Family(
     name="minicpm3",
+    native=True,
     model_types=("minicpm3",),
     architectures=("MiniCPM3ForCausalLM",),
     read_mixer=partial(read_plain_latent, defaults=LatentDefaults(interleaved=False, value_dim_of_hidden=True)),
@@ -48,6 +49,7 @@ MINICPM3 = Family(
     tie_default=True,
     names=LATENT_NAMES,
     inert=DERIVED,
+    tiny={key: size for key, size in LATENT_TINY.items() if key not in EXPERT_SIZES},
 )
 
 YOUTU = Family(
@@ -66,6 +68,7 @@ YOUTU = Family(
 
 MISTRAL4 = Family(
     name="mistral4",
+    native=True,
     model_types=("mistral4",),
     architectures=("Mistral4ForCausalLM",),
     read_mixer=partial(read_plain_latent, defaults=LatentDefaults(temperature=True)),
@@ -73,6 +76,8 @@ MISTRAL4 = Family(
     names={**LATENT_NAMES, **STACKED_NAMES},
     storage=STACKED_EXPERTS,
     inert=DERIVED,
+    # The rotated share of a head is in the config too: half.
+    tiny={**LATENT_TINY, "first_k_dense_replace": 0, "qk_nope_head_dim": 8, "head_dim": 16},
 )
 
 _GLM_EXPERTS = partial(read_shared_experts, defaults=ExpertDefaults(first_dense=1, scaling=1.8))
@@ -89,7 +94,7 @@ GLM4_MOE_LITE = Family(
     names=with_predictors(LATENT_NAMES),
     unread=PREDICTOR_COPIES,
     inert=(*DERIVED, *TRAINED_WITH),
-    tiny=LATENT_TINY,
+    tiny={**LATENT_TINY, "mlp_layer_types": ["dense", "sparse", "sparse"]},
 )
 
 
@@ -102,6 +107,7 @@ def _norm_after_experts(reader: ConfigReader, layer: LayerSpec) -> LayerSpec:
 
 AXK1 = Family(
     name="axk1",
+    native=True,
     model_types=("axk1", "AXK1"),
     architectures=("AXK1ForCausalLM",),
     read_mixer=read_plain_latent,
@@ -115,6 +121,7 @@ AXK1 = Family(
     # Dense layers store the norm too, and do not apply it.
     unread=("model.layers.{l}.post_mlp_layernorm.weight",),
     inert=(*DERIVED, *TRAINED_WITH),
+    tiny={**LATENT_TINY, "mlp_layer_types": ["dense", "sparse", "sparse"]},
 )
 
 LATENT_DECODERS = (MINICPM3, YOUTU, MISTRAL4, GLM4_MOE_LITE, AXK1)

@@ -7,7 +7,7 @@ from functools import partial
 
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import inside, layer_names
-from day0.profile.families.deepseek import DERIVED, TRAINED_WITH
+from day0.profile.families.deepseek import DERIVED, INDEX_TINY, LATENT_TINY, TRAINED_WITH
 from day0.profile.families.dots_towers import DOTS_TOWER_NAMES, read_dots_audio, read_dots_tower
 from day0.profile.families.family import Family
 from day0.profile.families.glm_vision import glm_tower_names, read_glm5_tower
@@ -176,6 +176,7 @@ _next_connections = partial(read_manifold_connections, learned_head=False)
 
 GLM5_NEXT = Family(
     name="glm5_next",
+    native=True,
     model_types=("glm5_next", "glm5_next_text"),
     architectures=("Glm5NextForConditionalGeneration", "Glm5NextForCausalLM"),
     text_section="text_config",
@@ -201,6 +202,18 @@ GLM5_NEXT = Family(
         *(*DERIVED, *TRAINED_WITH, "model_type", "architectures"),
         *("image_start_token_id", "image_end_token_id", "video_start_token_id", "video_end_token_id"),
     ),
+    tiny={
+        **{f"text_config.{key}": size for key, size in {**LATENT_TINY, **INDEX_TINY}.items()},
+        "text_config.num_hidden_layers": 5,
+        "text_config.mlp_layer_types": ["dense", *["sparse"] * 4],
+        "text_config.layer_types": [
+            *("linear_attention", "indexed_attention", "linear_attention", "indexed_attention", "linear_attention"),
+        ],
+        "text_config.indexer_types": ["full"] * 5,
+        "text_config.qk_rope_head_dim": 0,
+        "text_config.linear_head_dim": 16,
+        "text_config.linear_num_heads": 4,
+    },
 )
 
 MIXED_LATENT_DECODERS = (DOTS3_NOTE, GLM5_NEXT)

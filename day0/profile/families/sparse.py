@@ -62,6 +62,7 @@ _GATE_LEAVES = {"norm.weight": "norm.weight", "gate_down.weight": "W_down.weight
 
 AXK2 = Family(
     name="axk2",
+    native=True,
     model_types=("axk2", "AXK2"),
     architectures=("AXK2ForCausalLM",),
     read_mixer=partial(
@@ -79,6 +80,13 @@ AXK2 = Family(
         ),
     },
     inert=(*DERIVED, *TRAINED_WITH),
+    tiny={
+        **LATENT_TINY,
+        **INDEX_TINY,
+        "mlp_layer_types": ["dense", "sparse", "sparse"],
+        "layer_types": ["indexed_attention"] * 3,
+        "gated_norm_rank": 6,
+    },
 )
 
 _MIXING = ("fn", "base", "scale")
@@ -91,6 +99,7 @@ _HUNYUAN_LAYER: Mapping[str, str] = {
 
 HY_V4 = Family(
     name="hy_v4",
+    native=True,
     model_types=("hy_v4",),
     architectures=("HYV4ForCausalLM",),
     read_mixer=partial(
@@ -113,6 +122,14 @@ HY_V4 = Family(
     storage=STACKED_EXPERTS,
     # A starting value of the sinks in training.
     inert=(*DERIVED, *TRAINED_WITH, "learnable_sink_init"),
+    tiny={
+        **LATENT_TINY,
+        **INDEX_TINY,
+        "num_hidden_layers": 6,
+        "mlp_layer_types": ["dense", *["sparse"] * 5],
+        "layer_types": ["indexed_attention"] * 6,
+        "indexer_types": ["full", "full", "shared", "shared", "full", "shared"],
+    },
 )
 
 SPARSE_DECODERS = (GLM_MOE_DSA, AXK2, HY_V4)

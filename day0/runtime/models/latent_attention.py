@@ -123,6 +123,9 @@ class LatentBlock(nn.Module):
         if spec.rope is not None:
             cos, sin = context.rotations[spec.rope]
             rope = self.ops["rope"](rope, cos, sin, spec.rope.layout)
+        if spec.temperature is not None:
+            step = (spec.temperature.floor, spec.temperature.scale, spec.temperature.offset)
+            nope, rope = (self.ops["query_temperature"](q, context.batch.positions, *step) for q in (nope, rope))
         context.save("mixer.q", torch.cat((nope, rope), dim=-1))
         return Queries(nope, rope, latent, gate)
 

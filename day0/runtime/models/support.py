@@ -45,7 +45,7 @@ READ: Mapping[type, tuple[str, ...]] = {
     LatentAttention: (
         *("num_heads", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
         *("rope", "scale", "latent_norm_eps", "output_gate", "bias", "window", "sinks"),
-        *("rope_key_norm", "scaled_latents", "raw_query_latent"),
+        *("rope_key_norm", "scaled_latents", "raw_query_latent", "temperature"),
     ),
     SparseLatentAttention: ("attention", "top_k", "indexer"),
     SharedKeyValueAttention: (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ import torch
 import transformers
 from closeness import worst_error
 from latent_configs import DEEPSEEK_V4
-from random_models import cached_logits, logits_of, make_model, prompt
-from safetensors.torch import load_file, save_file
+from random_models import cached_logits, logits_of, make_model, prompt, save_model
 
 from day0.runtime.batch import Request, SamplingParams
 from day0.runtime.engine.engine import Engine
@@ -24,15 +22,12 @@ Pair = tuple[transformers.PreTrainedModel, Engine]
 
 def make_v4(config: dict[str, Any], folder: Path) -> transformers.PreTrainedModel:
     """A random model under the publisher's names; what transformers saves has some of its own among them."""
-    model = make_model(config, folder)
+    model = make_model(config, folder)  # its tables are zeros yet
     experts, top_k = config["n_routed_experts"], config["num_experts_per_tok"]
     for name, table in model.named_buffers():
         if name.endswith("tid2eid"):
             table.copy_(torch.stack([torch.randperm(experts)[:top_k] for _ in table]))
-    model.save_pretrained(folder)
-    (folder / "config.json").write_text(json.dumps(config))
-    path = folder / "model.safetensors"
-    save_file({published(name): tensor for name, tensor in load_file(path).items()}, path)
+    save_model(model, config, folder, published)
     return model
 
 
