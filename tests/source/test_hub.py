@@ -253,6 +253,12 @@ def test_fetched_weights_read_like_a_folder(fake_hub: FakeHub, hub: Hub) -> None
     assert not any(path.endswith(".safetensors") for _, path, _ in fake_hub.requests)
 
 
+def test_code_comes_only_where_it_is_asked_for(hub: Hub) -> None:
+    folder = hub.fetch_weights(hub.read(REPO), code=True)
+    assert (folder / "modeling_some.py").exists()
+    assert not (folder / "pytorch_model.bin").exists()
+
+
 SCRIPT = """
 import sys
 from day0.errors import Day0Error
