@@ -184,6 +184,14 @@ def deaf_template(context: CheckContext) -> Iterator[CheckContext]:
 
 
 @contextmanager
+def sanguine_plan(context: CheckContext) -> Iterator[CheckContext]:
+    """A plan whose cache is twice what the runtime makes."""
+    assert context.plan is not None
+    (rank,) = context.plan.ranks
+    yield replace(context, plan=replace(context.plan, ranks=(replace(rank, kv_pool=2 * rank.kv_pool),)))
+
+
+@contextmanager
 def greedy_memory(context: CheckContext) -> Iterator[CheckContext]:
     """A start that took 16 GiB more than planned."""
     assert isinstance(context.target, RuntimeTarget)
@@ -204,6 +212,7 @@ FAULTS: Mapping[str, Fault] = {
     "startup.device": Fault("a softmax that lets hidden keys in", inside.leaking_softmax),
     "startup.first_forward": Fault("the last norm is zero", inside.dead_norm),
     "startup.cache": Fault("a page is never free", inside.lost_page),
+    "startup.plan": Fault("the plan foresaw twice the cache", sanguine_plan),
     "startup.tokenizer": Fault("the embedding is too small", small_embedding),
     "startup.chat_template": Fault("the template leaves out the message", deaf_template),
     "startup.health": Fault("the server is dead", dead_server),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
+    from day0.plan.plan import Plan
     from day0.profile.profile import ArchitectureProfile
     from day0.runtime.batch import ImageSpan
     from day0.runtime.tokenizer import Tokenizer
@@ -89,7 +90,7 @@ class CheckContext:
     """What every probe is given.
 
     `reference` is "runtime", "transformers" or the path of a stored trace. `tokenizer_fault` says why the model's
-    tokenizer files gave no tokenizer.
+    tokenizer files gave no tokenizer. `plan` is what the runtime was started by, where that was a plan.
     """
 
     files: ModelFiles
@@ -98,3 +99,4 @@ class CheckContext:
     reference: str
     seed: int = 0
     tokenizer_fault: str | None = None
+    plan: Plan | None = None

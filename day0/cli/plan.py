@@ -17,6 +17,7 @@ from day0.plan.cluster import Cluster, parse_cluster
 from day0.plan.layout import LayoutRequest
 from day0.plan.packing_unsaid import unsaid_packing
 from day0.plan.plan import Plan, Planner
+from day0.plan.plan_changes import changes
 from day0.plan.plan_file import PlanFile, read_plan, write_plan
 from day0.plan.search import Answer, search, validate
 from day0.plan.workload import Workload, make_workload
@@ -94,7 +95,8 @@ def command(
         answer = _answer(planner, layout, saved, top, rank_by.value)
     requests = tuple(launch_request(plan, planner, files, engine_args=engine_arg or ()) for plan in answer.plans)
     launches = tuple(LAUNCHERS[accounting.name](each) for each in requests)
-    document = plan_document(files, planner, answer, launches, time.perf_counter() - started)
+    differing = _differing(saved, planner, answer, requests)
+    document = plan_document(files, planner, answer, launches, time.perf_counter() - started, differing)
     if html is not None:
         write_file(html, html_document(document).encode())
     if emit is None:
@@ -138,6 +140,15 @@ def _answer(planner: Planner, request: LayoutRequest, saved: PlanFile | None, to
         plan = planner.plan(saved.layout)
         return Answer(1, int(bool(planner.check(saved.layout))), (plan,))
     return search(planner, top, goal)
+
+
+def _differing(
+    saved: PlanFile | None, planner: Planner, answer: Answer, requests: tuple[LaunchRequest, ...]
+) -> tuple[str, ...]:
+    """What the plan file says otherwise than the plan made again."""
+    if saved is None or not answer.plans:
+        return ()
+    return changes(saved, planner, answer.plans[0], requests[0].model, requests[0].revision)
 
 
 def _exit_code(answer: Answer) -> ExitCode:

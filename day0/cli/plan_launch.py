@@ -40,7 +40,17 @@ def launch_request(
     facts = replace(facts, arguments=(*facts.arguments, *engine_args))
     version = planner.accounting.version
     return LaunchRequest(
-        plan, target, files.revision, planner.cluster, planner.workload, version, facts, host, port, files.folder
+        plan,
+        target,
+        files.revision,
+        planner.cluster,
+        planner.workload,
+        version,
+        facts,
+        host,
+        port,
+        files.folder,
+        planner.profile,
     )
 
 
@@ -56,12 +66,12 @@ def launch_text(form: str, request: LaunchRequest, launch: Launch, where: str) -
         raise InputError(reason, where=where, hint="`--emit yaml` keeps the plan")
     if form != "command" and launch.image is None:
         raise InputError(f"no container image of {engine} is known", where=f"--emit {form}", hint="--emit command")
-    _ask_parser(engine, request.engine_version, launch)
+    ask_parser(engine, request.engine_version, launch)
     return EMIT_FORMS[form](request, launch)
 
 
-def _ask_parser(engine: str, version: str | None, launch: Launch) -> None:
-    """Let the installed engine judge the flags, and say on stderr who judged them."""
+def ask_parser(engine: str, version: str | None, launch: Launch) -> None:
+    """Let the installed engine judge the flags, and say on stderr who judged them; InputError where it refuses."""
     installed = installed_version(engine)
     if installed is None:
         if launch.checked:

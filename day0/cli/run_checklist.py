@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from day0.checklist.client import EndpointTarget
     from day0.checklist.probe_runtime import RuntimeTarget
     from day0.checklist.target import CheckContext
+    from day0.cli.serve_plan import CheckedPlan
+    from day0.plan.plan import Plan
 
 EXIT_CODES = {"ready": ExitCode.YES, "not-ready": ExitCode.NO, "incomplete": ExitCode.CANNOT_SAY}
 REFERENCE_CHECKS = ("numerics.reference", "numerics.endpoint")
@@ -38,6 +40,7 @@ class Asked:
     target: str
     reference: str | None
     settings: EngineSettings
+    plan: Plan | None
     seed: int
     api_key: str | None
 
@@ -57,10 +60,16 @@ def command(
             help="What numbers are compared with. Default: transformers, where it knows the model.",
         ),
     ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Start the runtime as this plan file says, and hold its memory against it."),
+    ] = None,
     device: Annotated[str, typer.Option(help="Device of the runtime.")] = "auto",
-    dtype: Annotated[str, typer.Option(help="Type of weights and activations.")] = "auto",
+    dtype: Annotated[str | None, typer.Option(help="Type of weights and activations.")] = None,
     nproc: Annotated[int, typer.Option(min=1, help="Ranks of the runtime (only 1 for now).")] = 1,
-    stream: Annotated[bool, typer.Option("--stream", help="Weights layer by layer (not available yet).")] = False,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Read weights layer by layer: for models larger than memory.")
+    ] = False,
     report_dir: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Where reports go. Default: day0-report/MODEL-TIME.", show_default=False),
@@ -86,16 +95,24 @@ def command(
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON document here as well.")] = None,
 ) -> ExitCode:
     """Run a checklist on a model and say whether it is ready here."""
-    _refuse_not_yet(nproc, stream)
+    _refuse_not_yet(nproc)
+    checked = _checked_plan(plan, model, target)
+    settings = (checked.settings() if checked is not None else {}) | {
+        "device": device,
+        "seed": seed,
+        "runtime": runtime,
+        "trust_remote_code": trust_remote_code,
+        **({"dtype": dtype} if dtype is not None else {}),
+        **({"offload": "disk"} if stream else {}),
+    }
     asked = Asked(
         model=model,
         checklist=checklist or ("default" if target == "runtime" else "endpoint"),
         phases=_phases(phase),
         target=_checked_target(target),
         reference=reference,
-        settings=EngineSettings(
-            device=device, dtype=dtype, seed=seed, runtime=runtime, trust_remote_code=trust_remote_code
-        ),
+        settings=EngineSettings(**settings),
+        plan=checked.plan if checked is not None else None,
         seed=seed,
         api_key=api_key,
     )
@@ -119,11 +136,20 @@ def command(
     return ExitCode.INTERRUPTED if result.interrupted else EXIT_CODES[result.verdict]
 
 
-def _refuse_not_yet(nproc: int, stream: bool) -> None:
+def _checked_plan(path: Path | None, model: str, target: str) -> CheckedPlan | None:
+    """The plan to start by, made again for this model; a server behind a URL has started by its own."""
+    if path is None:
+        return None
+    if target != "runtime":
+        raise InputError("a plan is for the runtime in this process", where="--plan", hint="leave out --target")
+    from day0.cli.serve_plan import checked_plan
+
+    return checked_plan(path, "day0", model)
+
+
+def _refuse_not_yet(nproc: int) -> None:
     if nproc > 1:
         raise InputError(f"{nproc} ranks asked for, and the reference runtime runs one for now", where="--nproc")
-    if stream:
-        raise InputError("weights are not streamed layer by layer yet", where="--stream")
 
 
 def _phases(names: list[str] | None) -> tuple[str, ...]:
@@ -208,7 +234,7 @@ def _context(asked: Asked) -> tuple[CheckContext, RuntimeTarget | EndpointTarget
     reference = asked.reference or "transformers"
     if reference not in ("runtime", "transformers") and not Path(reference).is_file():
         raise InputError(f"no such file: {reference}", where="--reference", hint="runtime, transformers, or a trace")
-    return CheckContext(files, profile, target, reference, asked.seed, fault), target
+    return CheckContext(files, profile, target, reference, asked.seed, fault, asked.plan), target
 
 
 def _requiring_reference(checklist: Checklist) -> Checklist:

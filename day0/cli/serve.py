@@ -69,10 +69,24 @@ def command(
     max_num_seqs: Annotated[int | None, typer.Option(help="Sequences in one step.")] = None,
     max_num_batched_tokens: Annotated[int | None, typer.Option(help="Tokens in one step.")] = None,
     mem_fraction: Annotated[float | None, typer.Option(help="Share of free memory to use.")] = None,
+    kv_cache_bytes: Annotated[
+        int | None, typer.Option(min=1, help="Bytes of the paged cache. Default: what --mem-fraction gives.")
+    ] = None,
+    prefix_caching: Annotated[
+        bool | None,
+        typer.Option(
+            "--prefix-caching/--no-prefix-caching", help="Reuse what requests with the same beginning computed."
+        ),
+    ] = None,
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks.")] = 1,
     ep: Annotated[int, typer.Option(min=1, help="Expert-parallel ranks.")] = 1,
     pp: Annotated[int, typer.Option(min=1, help="Pipeline stages.")] = 1,
-    offload: Annotated[Offload, typer.Option(help="Where expert weights rest.")] = Offload.NONE,
+    offload: Annotated[
+        Offload, typer.Option(help="Where the weights of layers rest that are not on the device: host memory or files.")
+    ] = Offload.NONE,
+    weight_budget: Annotated[
+        int, typer.Option(min=0, help="With --offload: bytes of layers and experts that stay on the device.")
+    ] = 0,
     runtime: Annotated[
         str | None,
         typer.Option(
@@ -94,17 +108,23 @@ def command(
         "max_num_seqs": max_num_seqs,
         "max_num_batched_tokens": max_num_batched_tokens,
         "mem_fraction": mem_fraction,
+        "kv_cache_bytes": kv_cache_bytes,
+        "prefix_caching": prefix_caching,
         "runtime": runtime,
         "trust_remote_code": trust_remote_code or None,
+        "offload": offload.value if offload is not Offload.NONE else None,
+        "weight_budget": weight_budget or None,
     }
     given = {name: value for name, value in asked.items() if value is not None}
-    _refuse_not_yet({"--tp": tp, "--ep": ep, "--pp": pp}, offload)
+    _refuse_not_yet({"--tp": tp, "--ep": ep, "--pp": pp})
+    if weight_budget and offload is Offload.NONE:
+        raise InputError("all weights stay on the device anyway", where="--weight-budget", hint="give --offload disk")
     if engine is not EngineName.DAY0:
         _refuse_options_of_ours(engine, {**given, "served_model_name": served_model_name, "api_key": api_key})
         return _hand_over(model, engine, plan, host, port, dry_run=dry_run)
     if api_key == "":
         raise InputError("the key is empty, which would let everybody in", where="--api-key", hint="leave it out")
-    settings = _settings(plan, given)
+    settings = _settings(plan, model, given)
     endpoint = Endpoint(host, port, served_model_name or model, api_key)
     if dry_run:
         write_stdout(f"{_command_line(model, settings, endpoint)}\n".encode())
@@ -114,7 +134,7 @@ def command(
         return _serve(model, settings, endpoint)
 
 
-def _refuse_not_yet(ranks: dict[str, int], offload: Offload) -> None:
+def _refuse_not_yet(ranks: dict[str, int]) -> None:
     for option, count in ranks.items():
         if count > 1:
             raise InputError(
@@ -122,8 +142,6 @@ def _refuse_not_yet(ranks: dict[str, int], offload: Offload) -> None:
                 where=option,
                 hint="several ranks take another engine and a plan: --engine vllm --plan FILE --dry-run",
             )
-    if offload is not Offload.NONE:
-        raise InputError(f"{offload} is not supported yet", where="--offload", hint="use --offload none")
 
 
 def _refuse_options_of_ours(engine: EngineName, given: dict[str, Any]) -> None:
@@ -144,13 +162,13 @@ def _hand_over(model: str, engine: EngineName, plan: Path | None, host: str, por
     return ExitCode.YES
 
 
-def _settings(plan: Path | None, given: dict[str, Any]) -> EngineSettings:
+def _settings(plan: Path | None, model: str, given: dict[str, Any]) -> EngineSettings:
     """What the command line says, over what the plan says, over the defaults."""
     if plan is None:
         return EngineSettings(**given)
-    from day0.cli.serve_plan import read_plan_for, settings_of
+    from day0.cli.serve_plan import checked_plan
 
-    return EngineSettings(**(settings_of(read_plan_for(plan, EngineName.DAY0.value), plan) | given))
+    return EngineSettings(**(checked_plan(plan, EngineName.DAY0.value, model).settings() | given))
 
 
 def _command_line(model: str, settings: EngineSettings, endpoint: Endpoint) -> str:
@@ -167,12 +185,16 @@ def _command_line(model: str, settings: EngineSettings, endpoint: Endpoint) -> s
         "--max-num-seqs": settings.max_num_seqs,
         "--max-num-batched-tokens": settings.max_num_batched_tokens,
         "--mem-fraction": settings.mem_fraction,
+        "--kv-cache-bytes": settings.kv_cache_bytes,
         "--runtime": settings.runtime,
+        "--offload": settings.offload,
+        "--weight-budget": settings.weight_budget,
     }
     argv = ["day0", "serve", model, *(["--trust-remote-code"] if settings.trust_remote_code else [])]
     for option, value in options.items():
         if value is not None:
             argv += [option, str(value)]
+    argv.append("--prefix-caching" if settings.prefix_caching else "--no-prefix-caching")
     environment = f'{API_KEY_VARIABLE}="${API_KEY_VARIABLE}" ' if endpoint.api_key else ""
     return environment + shlex.join(argv)
 

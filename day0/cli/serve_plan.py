@@ -1,18 +1,57 @@
-"""What `day0 serve` takes from a plan file: settings for our own engine, or the command line of another one."""
+"""What `serve` and `run-checklist` take from a plan file: settings for our engine, or another one's command line."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from day0.cli.plan_launch import launch_request, launch_text
+from day0.cli.output import status_console
+from day0.cli.plan_launch import ask_parser, launch_request, launch_text
+from day0.engines import upstream
+from day0.engines.day0 import DTYPES
+from day0.engines.shell import shell_line
 from day0.engines.table import LAUNCHERS
-from day0.errors import EnvironmentFault, InputError
+from day0.errors import InputError
 from day0.plan.accounting import accounting_for
-from day0.plan.plan import Planner
+from day0.plan.plan import Plan, Planner
+from day0.plan.plan_changes import changes
 from day0.plan.plan_file import PlanFile, read_plan
 from day0.profile.read import read_profile
+from day0.source.model_files import ModelFiles
 from day0.source.resolve import resolve
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPlan:
+    """A plan file made again for the model at hand; `plan` holds today's figures, not those of the file."""
+
+    path: Path
+    files: ModelFiles
+    planner: Planner
+    plan: Plan
+
+    def settings(self) -> dict[str, Any]:
+        """A plan for our own runtime as fields of EngineSettings: the cache is the plan's, whatever memory is free.
+
+        Raises InputError for a plan of several ranks.
+        """
+        if self.plan.layout.ranks > 1:
+            raise InputError(
+                f"the plan has {self.plan.layout.ranks} ranks, and the reference runtime runs one for now",
+                where=str(self.path),
+            )
+        workload, chosen = self.planner.workload, self.plan.settings
+        fields: dict[str, Any] = {"kv_dtype": workload.kv_dtype, "max_model_len": workload.context}
+        fields["dtype"] = DTYPES.get(self.planner.profile.dtype, "auto")
+        if chosen is not None:
+            fields |= {
+                "max_num_seqs": chosen.max_num_seqs,
+                "max_num_batched_tokens": chosen.max_batched_tokens,
+                "mem_fraction": chosen.mem_fraction,
+                "kv_cache_bytes": self.plan.ranks[0].kv_pool,
+            }
+        return fields
 
 
 def read_plan_for(path: Path, engine: str) -> PlanFile:
@@ -23,36 +62,44 @@ def read_plan_for(path: Path, engine: str) -> PlanFile:
     return saved
 
 
-def settings_of(saved: PlanFile, where: Path) -> dict[str, Any]:
-    """A plan for our own runtime as fields of EngineSettings."""
-    if saved.layout.ranks > 1:
-        raise InputError(
-            f"the plan has {saved.layout.ranks} ranks, and the reference runtime runs one for now", where=str(where)
-        )
-    fields: dict[str, Any] = {"kv_dtype": saved.workload.kv_dtype, "max_model_len": saved.workload.context}
-    if saved.settings is not None:
-        fields |= {
-            "max_num_seqs": saved.settings.max_num_seqs,
-            "max_num_batched_tokens": saved.settings.max_batched_tokens,
-            "mem_fraction": saved.settings.mem_fraction,
-        }
-    return fields
+def checked_plan(path: Path, engine: str, model: str) -> CheckedPlan:
+    """Make the plan of a file again for `model`; what the file says otherwise is told on stderr.
+
+    Raises InputError where the layout breaks a rule or does not fit by today's figures.
+    """
+    saved = read_plan_for(path, engine)
+    files = resolve(model)
+    accounting = accounting_for(engine, saved.engine_version)
+    planner = Planner(read_profile(files), saved.cluster, accounting, saved.workload, files.weight_bytes)
+    plan = planner.plan(saved.layout)
+    target = launch_request(plan, planner, files).model
+    for change in changes(saved, planner, plan, target, files.revision):
+        status_console().print(f"{path}: {change}", soft_wrap=True)
+    if plan.fits is False:
+        reasons = "; ".join(violation.message for violation in plan.violations)
+        raise InputError(f"the plan does not fit this model: {reasons}", where=str(path), hint="make a new plan")
+    return CheckedPlan(path, files, planner, plan)
 
 
 def command_of_other_engine(model: str, engine: str, path: Path | None, host: str, port: int) -> str:
     """Environment and command line, for a shell, that start the plan's layout of `model` on another engine."""
-    if engine not in LAUNCHERS:
-        raise EnvironmentFault(f"{engine} is not supported yet", hint=f"engines: {', '.join(LAUNCHERS)}")
+    if engine == "transformers":
+        return _upstream_command(model, path, host, port)
     if path is None:
         hint = f"`day0 plan {model} --cluster h200:8 --engine {engine} --emit yaml > plan.yaml` makes one"
         raise InputError(f"{engine} is started from a plan, and none was given", where="--plan", hint=hint)
-    saved = read_plan_for(path, engine)
-    files = resolve(model)
-    profile = read_profile(files)
-    planner = Planner(profile, saved.cluster, accounting_for(engine, saved.engine_version), saved.workload)
-    plan = planner.plan(saved.layout)
-    if plan.fits is False:
-        reasons = "; ".join(violation.message for violation in plan.violations)
-        raise InputError(f"the plan does not fit this model: {reasons}", where=str(path), hint="make a new plan")
-    request = launch_request(plan, planner, files, host=host, port=port)
+    checked = checked_plan(path, engine, model)
+    request = launch_request(checked.plan, checked.planner, checked.files, host=host, port=port)
     return launch_text("command", request, LAUNCHERS[engine](request), str(path))
+
+
+def _upstream_command(model: str, path: Path | None, host: str, port: int) -> str:
+    """transformers places a model by itself, so that there is nothing a plan could tell it."""
+    if path is not None:
+        raise InputError("transformers takes no plan: it places a model by itself", where="--plan", hint="leave it out")
+    files = resolve(model)
+    if files.source in ("recipe", "config"):
+        raise InputError(f"{files.id} has no weights to serve", hint="name a folder or hub id that has them")
+    launch = upstream.launch(files.id, files.revision, host, port)
+    ask_parser("transformers", None, launch)
+    return f"{shell_line(launch.argv[0])}\n"

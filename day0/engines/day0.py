@@ -5,16 +5,27 @@ from __future__ import annotations
 from day0.engines.launch import Flag, Launch, LaunchRequest, command_lines
 
 
+DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+"""The checkpoint's main dtype, which plans count in, as `--dtype` takes it; left to itself a CPU takes float32."""
+
+
 def _setting(request: LaunchRequest, name: str) -> int | float | None:
     return getattr(request.plan.settings, name) if request.plan.settings else None
 
 
+def _cache_bytes(request: LaunchRequest) -> int | None:
+    """The pool of the one rank; None where the model caches nothing per token."""
+    return min((rank.kv_pool for rank in request.plan.ranks), default=0) or None
+
+
 FLAGS: tuple[Flag, ...] = (
+    Flag("--dtype", lambda r, _: DTYPES.get(r.profile.dtype) if r.profile else None),
     Flag("--kv-dtype", lambda r, _: None if r.workload.kv_dtype == "auto" else r.workload.kv_dtype),
     Flag("--max-model-len", lambda r, _: r.workload.context),
     Flag("--max-num-seqs", lambda r, _: _setting(r, "max_num_seqs")),
     Flag("--max-num-batched-tokens", lambda r, _: _setting(r, "max_batched_tokens")),
     Flag("--mem-fraction", lambda r, _: _setting(r, "mem_fraction")),
+    Flag("--kv-cache-bytes", lambda r, _: _cache_bytes(r)),
     Flag("--host", lambda r, _: r.host),
     Flag("--port", lambda r, _: r.port),
 )

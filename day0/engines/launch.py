@@ -12,6 +12,7 @@ from day0.plan.engine_version import Release, is_since, version_numbers
 from day0.plan.plan import Plan
 from day0.plan.recipe import LaunchFacts
 from day0.plan.workload import Workload
+from day0.profile.profile import ArchitectureProfile
 
 HEAD = "${HEAD_ADDRESS}"
 """Stands in every command line for the first node's address; each form of emission says where it comes from."""
@@ -53,6 +54,7 @@ class LaunchRequest:
     host: str = "0.0.0.0"
     port: int = 8000
     folder: Path | None = None
+    profile: ArchitectureProfile | None = None
 
     @property
     def nodes(self) -> int:

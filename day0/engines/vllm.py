@@ -44,6 +44,12 @@ def _second_copies(request: LaunchRequest) -> str | None:
     return f'{{"num_redundant_experts": {redundant}}}' if redundant else None
 
 
+def _tower(request: LaunchRequest) -> str | None:
+    """The vision tower is held whole where its heads do not divide, as the accounting assumes; cut where they do."""
+    tower = request.profile.vision if request.profile is not None else None
+    return "data" if tower is not None and tower.num_heads % request.plan.layout.attention_tp else None
+
+
 FLAGS: tuple[Flag, ...] = (
     Flag("--revision", lambda r, _: r.revision),
     Flag("--tensor-parallel-size", lambda r, _: r.plan.layout.tp),
@@ -66,6 +72,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--gpu-memory-utilization", lambda r, _: _settings(r, "mem_fraction")),
     Flag("--kv-cache-dtype", lambda r, _: _KV_DTYPES.get(r.workload.kv_dtype)),
     Flag("--speculative-config", lambda r, _: _PREDICTORS if r.workload.speculate else None),
+    Flag("--mm-encoder-tp-mode", lambda r, _: _tower(r)),
     Flag("--nnodes", lambda r, _: r.nodes if r.nodes > 1 and not _spans_by_replicas(r) else None),
     Flag("--node-rank", lambda r, node: node.times(1) if r.nodes > 1 and not _spans_by_replicas(r) else None),
     Flag("--master-addr", lambda r, _: HEAD if r.nodes > 1 and not _spans_by_replicas(r) else None),

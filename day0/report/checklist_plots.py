@@ -17,7 +17,8 @@ def checklist_plots(result: ChecklistResult) -> dict[str, str]:
     """SVG by title; a plot without data is left out.
 
     Measured keys that are drawn: `ttft_samples_ms`, `tpot_samples_ms`; `errors` (error by tensor, in execution
-    order) with `tolerances`, checks over the same tensors in one plot; `planned_bytes` and `measured_bytes` (by part).
+    order) with `tolerances`, checks over the same tensors in one plot; `planned_bytes` and `measured_bytes` (by part);
+    `plan_bytes` and `allocated_bytes` (line by line).
     """
     plots: dict[str, str] = {}
     latencies = {
@@ -30,6 +31,8 @@ def checklist_plots(result: ChecklistResult) -> dict[str, str]:
     for check in result.checks():
         if isinstance(check.measured.get("planned_bytes"), Mapping):
             plots[f"Memory: {check.id}"] = _svg(_memory_plot(check.measured), height=1.7)
+        if isinstance(check.measured.get("plan_bytes"), Mapping):
+            plots["Memory, planned and held"] = _svg(_plan_plot(check.measured), height=2.2)
     return plots
 
 
@@ -128,5 +131,26 @@ def _memory_plot(measured: Mapping[str, Any]) -> Callable[[Any], None]:
         axis.set_xlabel("MiB")
         axis.margins(x=0.12)
         axis.legend(frameon=False, ncols=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=7.5)
+
+    return draw
+
+
+def _plan_plot(measured: Mapping[str, Any]) -> Callable[[Any], None]:
+    """Two bars for each line of a plan: what it foresaw, and what was held."""
+
+    def draw(figure: Any) -> None:
+        axis = figure.subplots()
+        names = list(measured["plan_bytes"])
+        for offset, key, label in ((-0.2, "plan_bytes", "planned"), (0.2, "allocated_bytes", "held")):
+            sizes = [measured[key].get(name, 0) / 2**20 for name in names]
+            places = [place + offset for place in range(len(names))]
+            axis.barh(places, sizes, height=0.36, color=_COLOURS[0 if offset < 0 else 1], label=label)
+            for place, size in zip(places, sizes, strict=True):
+                axis.annotate(f" {size:,.2f} MiB", (size, place), va="center", fontsize=7.5)
+        axis.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
+        axis.invert_yaxis()
+        axis.set_xlabel("MiB")
+        axis.margins(x=0.15)
+        axis.legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=7.5)
 
     return draw

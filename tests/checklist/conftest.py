@@ -15,7 +15,13 @@ import pytest
 from day0.checklist.client import EndpointTarget
 from day0.checklist.probe_runtime import RuntimeTarget, tokenizer_of
 from day0.checklist.target import CheckContext
+from day0.cli.serve_plan import CheckedPlan
+from day0.plan.accounting import accounting_for
+from day0.plan.cluster import parse_cluster
+from day0.plan.layout import LayoutRequest
+from day0.plan.plan import Planner
 from day0.plan.settings import EngineSettings
+from day0.plan.workload import make_workload
 from day0.profile.read import read_profile
 from day0.runtime.engine.load import load_engine
 from day0.runtime.engine.worker import EngineWorker
@@ -35,9 +41,27 @@ def runtime_context(folder: Path, reference: str = "transformers") -> CheckConte
     return CheckContext(files, profile, target, reference, tokenizer_fault=fault)
 
 
+def planned_context(folder: Path) -> CheckContext:
+    """A runtime started by a plan for one GPU."""
+    files = resolve(str(folder))
+    profile = read_profile(files)
+    workload = make_workload(profile, context=min(256, profile.max_position or 256), max_num_seqs=4)
+    planner = Planner(profile, parse_cluster("l4:1"), accounting_for("day0"), workload)
+    plan = planner.plan(planner.accounting.complete(LayoutRequest(), profile, 1))
+    settings = EngineSettings(device="cpu", **CheckedPlan(Path("plan.yaml"), files, planner, plan).settings())
+    tokenizer, fault = tokenizer_of(files)
+    target = RuntimeTarget(files, profile, settings, tokenizer)
+    return CheckContext(files, profile, target, "runtime", tokenizer_fault=fault, plan=plan)
+
+
 @pytest.fixture(scope="session")
 def llama(tiny_llama: Path) -> CheckContext:
     return runtime_context(tiny_llama)
+
+
+@pytest.fixture(scope="session")
+def planned_llama(tiny_llama: Path) -> CheckContext:
+    return planned_context(tiny_llama)
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,8 @@ def context_for(name: str, spec: CheckSpec, contexts: Contexts) -> CheckContext:
     """The cheapest sound context in which the check is not `na`."""
     if name == "endpoint":
         return contexts("endpoint")
+    if spec.probe == "startup.plan":
+        return contexts("planned_llama")
     return contexts("kimi_k3" if spec.probe.startswith(NEEDS_KIMI) else "llama")
 
 

@@ -159,6 +159,9 @@ def test_dry_run_prints_the_command_and_starts_nothing(capsys: pytest.CaptureFix
     out = capsys.readouterr().out
     assert out.startswith("DAY0_API_KEY=\"$DAY0_API_KEY\" day0 serve 'my model' --engine day0 --host 127.0.0.1 ")
     assert "--max-num-seqs 4 " in out and "secret" not in out
+    assert "--prefix-caching" in out
+    assert main(["serve", "my model", "--dry-run", "--no-prefix-caching"]) == 0
+    assert "--no-prefix-caching" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -167,10 +170,11 @@ def test_dry_run_prints_the_command_and_starts_nothing(capsys: pytest.CaptureFix
         (["--tp", "2"], 2, "--tp: 2 ranks"),
         (["--ep", "8"], 2, "--ep: 8 ranks"),
         (["--pp", "2"], 2, "--pp: 2 ranks"),
-        (["--offload", "disk"], 2, "--offload: disk"),
+        (["--weight-budget", "5"], 2, "all weights stay on the device anyway"),
         (["--engine", "vllm"], 3, "vllm is not supported yet"),
         (["--engine", "vllm", "--dry-run"], 2, "--plan"),
-        (["--engine", "transformers", "--dry-run"], 3, "transformers"),
+        (["--engine", "transformers", "--dry-run"], 2, "no-such-model"),
+        (["--engine", "transformers", "--dry-run", "--plan", "p.yaml"], 2, "transformers takes no plan"),
         (["--engine", "sglang", "--dtype", "float32", "--dry-run"], 2, "--dtype"),
         (["--engine", "tgi"], 2, "tgi"),
         (["--port", "70000"], 2, "65535"),

@@ -43,3 +43,28 @@ def test_a_plan_of_several_ranks_is_not_for_this_runtime(tmp_path, capsys):
     path.write_text(path.read_text().replace("name: vllm", "name: day0"))
     assert main(["serve", recipe, "--plan", str(path), "--dry-run"]) == 2
     assert "2 ranks" in capsys.readouterr().err
+
+
+def test_a_plan_is_made_again_before_it_is_served(tmp_path, capsys, tiny_llama):
+    model = str(tiny_llama)
+    path = plan(tmp_path, capsys, model, "--cluster", "h200:1", "--context", "100", "--max-num-seqs", "5")
+    text = path.read_text()
+    path.write_text(text.replace("max_batched_tokens: 2048", "max_batched_tokens: 99"))
+    assert main(["serve", model, "--plan", str(path), "--dry-run"]) == 0
+    captured = capsys.readouterr()
+    assert "settings.max_batched_tokens is 99 in the file and 2048 now" in captured.err
+    assert "--max-num-batched-tokens 2048" in captured.out and "--dtype bfloat16" in captured.out
+    pool = next(line.split()[1] for line in text.splitlines() if line.startswith("  kv_pool: "))
+    assert f"--kv-cache-bytes {pool}" in captured.out
+    path.write_text(text.replace("memory_bytes: 150109880320", "memory_bytes: 1000"))
+    assert main(["serve", model, "--plan", str(path), "--dry-run"]) == 2
+    err = capsys.readouterr().err
+    assert "does not fit this model" in err and "where recipes/clusters/h200.yaml has 150109880320" in err
+
+
+def test_transformers_is_started_without_a_plan_and_by_its_own_parser(capsys, tiny_llama):
+    arguments = ["serve", str(tiny_llama), "--engine", "transformers", "--dry-run", "--host", "::1", "--port", "9"]
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith(f"transformers serve {tiny_llama}") and "--port 9" in captured.out
+    assert "checked by the parser of transformers" in captured.err

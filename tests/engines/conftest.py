@@ -38,7 +38,8 @@ def request_for() -> Any:
         accounting = accounting_for(engine, version)
         planner = Planner(profile, cluster, accounting, workload)
         plan = planner.plan(accounting.complete(LayoutRequest(**sizes), profile, cluster.gpus))
-        return LaunchRequest(plan, model, None, cluster, workload, version, facts or LaunchFacts())
+        facts = facts or LaunchFacts()
+        return LaunchRequest(plan, model, None, cluster, workload, version, facts, profile=profile)
 
     return make
 

@@ -29,10 +29,18 @@ def test_one_node(request_for: Any) -> None:
         "--max-num-batched-tokens": "16384",
         "--gpu-memory-utilization": "0.9",
         "--kv-cache-dtype": "fp8",
+        "--mm-encoder-tp-mode": "data",
         "--host": "0.0.0.0",
         "--port": "8000",
     }
     assert launch(request).worker is None
+
+
+def test_a_tower_whose_heads_divide_is_cut(request_for: Any) -> None:
+    cut = flag_values(launch(request_for("kimi-k3", "b300:8", "vllm", tp=4, dp=2, ep=8)).argv[0])
+    assert "--mm-encoder-tp-mode" not in cut
+    text = flag_values(launch(request_for("llama-3.1-8b", "h100:8", "vllm", tp=8, demand={"context": 8192})).argv[0])
+    assert "--mm-encoder-tp-mode" not in text
 
 
 def test_stages_over_two_nodes_are_one_engine_of_two_nodes(request_for: Any) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
-from day0.checklist.checklist import ChecklistResult
+from day0.checklist.checklist import ChecklistResult, CheckResult, PhaseResult
 from day0.report.checklist_html import html_document
 from day0.report.checklist_plots import checklist_plots
 
@@ -82,3 +83,12 @@ def test_plots_are_drawn_from_the_measurements(result: ChecklistResult) -> None:
 
 def test_the_page_is_the_same_twice(result: ChecklistResult) -> None:
     assert html_document(result) == html_document(result)
+
+
+def test_a_plan_is_drawn_line_by_line(result: ChecklistResult) -> None:
+    measured = {"plan_bytes": {"weights": 2**28, "kv_pool": 0}, "allocated_bytes": {"weights": 2**27, "kv_pool": 2**20}}
+    check = CheckResult("startup.plan", "As planned", "pass", True, measured)
+    phases = (PhaseResult("startup", "pass", (check,)),)
+    (svg,) = checklist_plots(replace(result, phases=phases)).values()
+    for words in ("weights", "kv pool", "256.00 MiB", "128.00 MiB", "1.00 MiB", "planned", "held"):
+        assert words in svg
