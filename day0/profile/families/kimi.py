@@ -172,6 +172,7 @@ KIMI_LINEAR = Family(
     name="kimi_linear",
     model_types=("kimi_linear",),
     architectures=("KimiLinearForCausalLM",),
+    native=True,
     read_mixer=_read_linear_mixer,
     read_feed_forward=_read_linear_feed_forward,
     norm_eps_default=1e-5,

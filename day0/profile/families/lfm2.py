@@ -79,6 +79,7 @@ LFM2 = Family(
     name="lfm2",
     model_types=("lfm2",),
     architectures=("Lfm2ForCausalLM",),
+    native=True,
     read_mixer=_read_mixer,
     read_feed_forward=read_lfm2_dense,
     names=_names("model"),

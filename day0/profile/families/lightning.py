@@ -86,6 +86,7 @@ MINIMAX_01 = Family(
     # The same model under the publisher's two names and under the one that transformers gave it.
     model_types=("minimax_m1", "minimax_text_01", "minimax"),
     architectures=("MiniMaxM1ForCausalLM", "MiniMaxText01ForCausalLM", "MiniMaxForCausalLM"),
+    native=True,
     read_mixer=_read_minimax_mixer,
     read_feed_forward=_read_minimax_experts,
     finish_layer=_weigh_branches,

@@ -56,6 +56,7 @@ OLMO_HYBRID = Family(
     name="olmo_hybrid",
     model_types=("olmo_hybrid",),
     architectures=("OlmoHybridForCausalLM",),
+    native=True,
     read_mixer=_read_mixer,
     read_feed_forward=read_dense,
     finish_layer=_place_norms,

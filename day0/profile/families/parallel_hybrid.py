@@ -129,6 +129,7 @@ GRANITE_HYBRID: Family = replace(
     name="granitemoehybrid",
     model_types=("granitemoehybrid",),
     architectures=("GraniteMoeHybridForCausalLM",),
+    native=True,
     read_mixer=_read_granite_mixer,
     read_feed_forward=_read_granite_feed_forward,
     names={
