@@ -19,7 +19,7 @@ from day0.errors import CannotSay, InputError
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.family import Family
 from day0.profile.families.table import FAMILIES, find_family
-from day0.profile.profile import ArchitectureProfile
+from day0.profile.profile import ArchitectureProfile, RoutedExperts
 from day0.profile.read import read_profile
 from day0.profile.tensors import TensorSpec, expected_tensors
 from day0.runtime.skeleton_folder import MARKER, skeleton_folder, write_json
@@ -120,7 +120,11 @@ def _write_shards(folder: Path, profile: ArchitectureProfile, seed: int, shards:
     generator = torch.Generator().manual_seed(seed)
     packed = packed_matrices_by_name(profile)
     tensors = {
-        name: random_part(spec, packed[spec.name], generator) if spec.format else _random(spec, generator)
+        name: random_part(spec, packed[spec.name], generator)
+        if spec.format
+        else _routing_table(spec, profile, generator)
+        if spec.dtype == "I64"
+        else _random(spec, generator)
         for spec in expected_tensors(profile)
         for name in spec.names()
     }
@@ -145,6 +149,15 @@ def _save(tensors: dict[str, torch.Tensor], path: Path) -> None:
             raise
         raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
     path.chmod(0o644)
+
+
+def _routing_table(spec: TensorSpec, profile: ArchitectureProfile, generator: torch.Generator) -> torch.Tensor:
+    """Different experts for every token id, [ids, top_k]."""
+    assert spec.layer is not None and spec.path.endswith("router.table"), f"{spec.path} is another table of numbers"
+    block = profile.layers[spec.layer].feed_forward
+    assert isinstance(block, RoutedExperts)
+    rows, top_k = spec.shape
+    return torch.rand(rows, block.router.num_experts, generator=generator).argsort(dim=1)[:, :top_k].contiguous()
 
 
 def _random(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
