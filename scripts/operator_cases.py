@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import operator_references as exact
 import torch
+from operator_cases_compressed import COMPRESSED
 from operator_cases_recurrent import RECURRENT
 from operator_cases_sparse import SPARSE
 from operator_draw import Draw, Facts, Prepared
@@ -368,6 +369,7 @@ PREPARE: Mapping[str, Callable[[Draw, Facts], Prepared]] = {
     "multiply": _pointwise(np.multiply),
     **RECURRENT,
     **SPARSE,
+    **COMPRESSED,
 }
 """How inputs and expected outputs of each operator are made."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from operator_cases import PATCHES
@@ -74,6 +74,26 @@ _LATENTS = _rows(
     (13, 100, 6, 50, 7, 57),
     (2, 40, 128, 1024, 64, 1088),
 )
+_SHARED = _rows("tokens slots heads head_dim", (1, 2, 1, 2), (13, 100, 6, 50), (2, 600, 128, 512))
+_WINDOWS = ({"scale": 0.05, "window": 1}, {"scale": 0.05, "window": 7}, {"scale": 0.05, "window": 4096})
+_MIXED_SPANS = ("streams", "width", "mixing_weights", "flat_width")
+
+
+def _mixed(largest: int) -> Iterator[dict[str, Fact]]:
+    """Sizes of hyper-connections that hang together, with and without mixing."""
+    for streams, width in ((1, 1), (3, 50), (largest, 16384)):
+        for iterations in (None, 20):
+            yield {
+                "streams": streams,
+                "width": width,
+                "flat_width": streams * width,
+                "mixing_weights": streams * (2 if iterations is None else 2 + streams),
+                "scales": 2 if iterations is None else 3,
+                "eps": 1e-6,
+                "iterations": iterations,
+                "write_scale": 2.0,
+            }
+
 
 CASES: Mapping[str, Cases] = {
     "embedding_lookup": Cases(
@@ -186,6 +206,24 @@ CASES: Mapping[str, Cases] = {
             for overlap in (False, True)
             for dim in (1, 50, 512)
         ),
+    ),
+    "shared_kv_attention": Cases(("heads", "head_dim", "window"), _SHARED, _WINDOWS),
+    "hca_attention": Cases(
+        ("heads", "head_dim", "window", "ratio"),
+        _SHARED,
+        tuple(row | {"ratio": ratio} for row in _WINDOWS for ratio in (1, 5, 128)),
+    ),
+    "csa_attention": Cases(
+        ("heads", "head_dim", "window", "ratio", "chosen"),
+        tuple(row | {"chosen": chosen} for row, chosen in zip(_SHARED, (1, 7, 2048), strict=True)),
+        tuple(row | {"ratio": ratio} for row in _WINDOWS for ratio in (1, 3, 128)),
+    ),
+    "hyper_connection_read": Cases(_MIXED_SPANS, _rows("tokens", (1,), (9,)), tuple(_mixed(4)), {}),
+    "hyper_connection_write": Cases(_MIXED_SPANS[:3], _rows("tokens", (1,), (9,)), tuple(_mixed(4)), {}),
+    "hyper_connection_join": Cases(
+        ("streams", "width", "flat_width"),
+        _rows("tokens streams width flat_width single", (1, 1, 1, 1, 1), (9, 3, 50, 150, 1), (3, 8, 8192, 65536, 1)),
+        ({"eps": 1e-6, "learned": True}, {"eps": 1e-6, "learned": False}),
     ),
     "rope_tail": Cases(
         ("heads", "head_dim", "rope_pairs"),
