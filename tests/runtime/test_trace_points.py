@@ -152,7 +152,9 @@ def test_integers_and_float32_are_where_the_page_says(tiny_kimi_k3: Path, make_e
     kept = Trace()
     engine: Engine = make_engine(tiny_kimi_k3, dtype="bfloat16")
     engine.forward(list(range(TOKENS)), trace=kept)
-    text = PAGE.read_text("utf-8")
+    # Mixers of other models have rows of the same names, whose numbers may be of another kind.
+    parts = PAGE.read_text("utf-8").split("\n## ")
+    text = "\n".join(part for part in parts if not part.startswith(tuple(f"Mixer `{kind}`" for kind in LINEAR)))
     said = {match[1]: "float32" in line for line in text.splitlines() if (match := ROW.match(line))}
     for name, tensor in kept.tensors.items():
         leaf = re.sub(r"^layers\.\d+\.", "", name)
