@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from day0.runtime.ops.causal_conv1d import causal_conv1d
+from day0.runtime.ops.causal_conv1d import causal_conv1d, causal_conv1d_bias
 
 
 def convolve(x, weight, past):
@@ -48,3 +48,17 @@ def test_the_last_tap_sees_the_current_token_and_none_sees_the_next():
 def test_state_keeps_its_dtype():
     y, state = causal_conv1d(torch.randn(1, 3, 2), torch.randn(2, 4), torch.zeros(1, 2, 3, dtype=torch.bfloat16))
     assert (y.dtype, state.dtype) == (torch.float32, torch.bfloat16)
+
+
+def test_a_bias_comes_before_the_activation_and_either_may_be_left_out():
+    x, weight, bias, past = (
+        torch.randn(2, 5, 3),
+        torch.randn(3, 4),
+        torch.tensor([1.0, -2.0, 0.5]),
+        torch.randn(2, 3, 3),
+    )
+    plain, state = causal_conv1d(x, weight, past, None)
+    biased, same = causal_conv1d_bias(x, weight, bias, past)
+    assert torch.allclose(biased, torch.nn.functional.silu(plain + bias), atol=1e-6)
+    assert torch.equal(causal_conv1d_bias(x, weight, bias, past, None)[0], plain + bias)
+    assert torch.equal(same, state)
