@@ -9,6 +9,7 @@ import numpy as np
 import operator_references as exact
 import torch
 from operator_cases_compressed import COMPRESSED
+from operator_cases_grouped import GROUPED, table_of_axes
 from operator_cases_recurrent import RECURRENT
 from operator_cases_sparse import SPARSE
 from operator_draw import Draw, Facts, Prepared
@@ -21,7 +22,7 @@ from day0.runtime.engine.sequence import Sequence
 from day0.runtime.ops import activation
 from day0.runtime.ops.registry import KERNELS, REFERENCE
 from day0.runtime.ops.rope import rope_frequencies, rope_table
-from day0.runtime.ops.routed_experts import ExpertMatrices
+from day0.runtime.ops.routed_experts import ExpertMatrices, StackedExperts
 from day0.runtime.quant.decoder import Decoder
 
 
@@ -74,13 +75,6 @@ def _mxfp4_dequantize(draw: Draw, f: Facts) -> Prepared:
 def _rms_norm(draw: Draw, f: Facts) -> Prepared:
     (x, x64), (weight, weight64) = draw.normal(f["tokens"], f["width"]), draw.normal(f["width"])
     return (x, weight, f["eps"]), (exact.rms_norm(x64, weight64, f["eps"]),)
-
-
-def _qk_norm(draw: Draw, f: Facts) -> Prepared:
-    q, q64 = draw.normal(f["tokens"], f["heads"], f["head_dim"])
-    k, k64 = draw.normal(f["tokens"], f["kv_heads"], f["head_dim"])
-    (qw, qw64), (kw, kw64) = draw.normal(f["head_dim"]), draw.normal(f["head_dim"])
-    return (q, k, qw, kw, f["eps"]), (exact.rms_norm(q64, qw64, f["eps"]), exact.rms_norm(k64, kw64, f["eps"]))
 
 
 def _l2_norm(draw: Draw, f: Facts) -> Prepared:
@@ -213,7 +207,7 @@ def _delta_rule(draw: Draw, f: Facts) -> Prepared:
     return (q, k, v, g, beta, state, f["scale"]), tuple(np.stack(part) for part in zip(*outputs, strict=True))
 
 
-def _router(scores: Callable[[Any], Any], grouped: bool) -> Callable[[Draw, Facts], Prepared]:
+def _router(scores: Callable[[Any], Any]) -> Callable[[Draw, Facts], Prepared]:
     def prepare(draw: Draw, f: Facts) -> Prepared:
         logits, logits64 = draw.wide(f["tokens"], f["experts"])
         bias, bias64 = draw.wide(f["experts"], scale=0.1) if f["correction_bias"] else (None, 0.0)
@@ -221,7 +215,7 @@ def _router(scores: Callable[[Any], Any], grouped: bool) -> Callable[[Draw, Fact
         groups = (f["num_groups"], f["topk_groups"])
         expected = exact.route(found, found + bias64, f["top_k"], f["renormalize"], f["scaling_factor"], groups)
         arguments = (logits, f["top_k"], f["renormalize"], f["scaling_factor"], bias)
-        return arguments + (groups if grouped else ()), expected
+        return (*arguments, *groups), expected
 
     return prepare
 
@@ -255,6 +249,8 @@ def _routed_experts(draw: Draw, f: Facts) -> Prepared:
         return [ExpertMatrices(expert, *tensors[expert]) for expert in chosen]
 
     arguments = (x, weights, torch.from_numpy(ids), experts, matrices, kernel)
+    if make is _plain_matrix:
+        arguments += (StackedExperts(*(torch.stack(part) for part in zip(*tensors, strict=True))),)
     return arguments, (exact.routed_experts(x64, weights64, ids, arrays, definition),)
 
 
@@ -338,7 +334,6 @@ PREPARE: Mapping[str, Callable[[Draw, Facts], Prepared]] = {
     "lm_head": _product("wanted", "vocab", "width"),
     "mxfp4_dequantize": _mxfp4_dequantize,
     "rms_norm": _rms_norm,
-    "qk_norm": _qk_norm,
     "l2_norm": _l2_norm,
     "gated_rms_norm": _gated_rms_norm,
     "residual_add": _pointwise(np.add),
@@ -356,8 +351,8 @@ PREPARE: Mapping[str, Callable[[Draw, Facts], Prepared]] = {
     "gelu_and_mul": _pointwise(lambda gate, up, approximate: exact.gelu(gate, approximate) * up, "approximate"),
     "situ_and_mul": _pointwise(exact.situ, "beta", "linear_beta"),
     "gelu": _gelu,
-    "moe_router_topk_softmax": _router(exact.softmax, grouped=False),
-    "moe_router_topk_sigmoid_bias": _router(exact.sigmoid, grouped=True),
+    "moe_router_topk_softmax": _router(exact.softmax),
+    "moe_router_topk_sigmoid_bias": _router(exact.sigmoid),
     "routed_experts": _routed_experts,
     "sampling": _sampling,
     "vision_patch_embed": _product("patches", "width", "patch_values"),
@@ -367,6 +362,7 @@ PREPARE: Mapping[str, Callable[[Draw, Facts], Prepared]] = {
     "patch_merge": _patch_merge,
     "silu": _alone(exact.silu),
     "multiply": _pointwise(np.multiply),
+    **GROUPED,
     **RECURRENT,
     **SPARSE,
     **COMPRESSED,
@@ -381,6 +377,7 @@ def _sample(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
 INLINE: Mapping[str, Callable[..., Any]] = {
     "residual_add": torch.add,
     "rope_table": _table,
+    "multi_axis_rope_table": table_of_axes,
     "paged_cache_write": _write,
     "mxfp4_dequantize": _decode,
     "sampling": _sample,

@@ -23,7 +23,8 @@ import torch
 import yaml
 from operator_cases import PREPARE, providers
 from operator_draw import Draw
-from operator_sizes import CASES, PLAIN
+from operator_sizes import CASES
+from operator_trial import PLAIN
 
 from day0.operators import OPERATORS, Agreement, Operator, output_tolerance
 from day0.source.data_files import load_yaml

@@ -45,6 +45,7 @@ def sizes(profile: ArchitectureProfile, layer: LayerSpec | None) -> dict[str, in
     mixer, ffn = layer.mixer, layer.feed_forward
     if mixer.kind == "gqa":
         known |= {"heads": mixer.num_heads, "kv_heads": mixer.num_kv_heads, "head_dim": mixer.head_dim}
+        known["value_dim"] = mixer.value_dim
     elif mixer.kind in ("mla", "dsa"):
         if mixer.kind == "dsa":
             known |= {"entries": TOKENS, "chosen": mixer.top_k}

@@ -11,7 +11,8 @@ import pytest
 import record_operator_evidence as script
 import torch
 from operator_cases import PREPARE, providers
-from operator_sizes import CASES, PLAIN, Cases
+from operator_sizes import CASES
+from operator_trial import PLAIN, Cases
 
 from day0.coverage import Whitelist, load_whitelist, read_whitelist
 from day0.operators import OPERATORS

@@ -34,10 +34,11 @@ def situ_and_mul(gate: torch.Tensor, up: torch.Tensor, beta: float, linear_beta:
 
 
 def swiglu_oai_and_mul(gate: torch.Tensor, up: torch.Tensor, alpha: float, limit: float | None) -> torch.Tensor:
-    """g sigmoid(alpha g) (u + 1), g clamped at `limit` from above and u on both sides first (gpt-oss)."""
+    """g sigmoid(alpha g) (u + 1), g clamped at `limit` from above and u on both sides; float32 inside (gpt-oss)."""
+    wide_gate, wide_up = gate.float(), up.float()
     if limit is not None:
-        gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
-    return gate * torch.sigmoid(alpha * gate) * (up + 1)
+        wide_gate, wide_up = wide_gate.clamp(max=limit), wide_up.clamp(-limit, limit)
+    return (wide_gate * torch.sigmoid(alpha * wide_gate) * (wide_up + 1)).to(gate.dtype)
 
 
 def clamped_silu_and_mul(gate: torch.Tensor, up: torch.Tensor, limit: float) -> torch.Tensor:

@@ -8,8 +8,8 @@ import torch
 
 
 def weighed_residual_add(x: torch.Tensor, branch: torch.Tensor, skip: float, branch_scale: float) -> torch.Tensor:
-    """skip x + branch_scale branch, both [tokens, width] (MiniMax-01)."""
-    return skip * x + branch_scale * branch
+    """skip x + branch_scale branch, both [tokens, width]; rounded once (MiniMax-01)."""
+    return (skip * x.float() + branch_scale * branch.float()).to(x.dtype)
 
 
 def attention_residual_mix(

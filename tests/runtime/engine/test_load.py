@@ -95,11 +95,17 @@ def test_an_unknown_family_cannot_be_loaded(copy: Path) -> None:
         load(renamed(copy, num_hidden_layers=2))  # the third layer's tensors are then nobody's
 
 
-@pytest.mark.parametrize("name", ["dynamic", "proportional"])
-def test_a_rotary_rule_that_the_runtime_lacks_is_named(copy: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("rule", "named"),
+    [
+        ({"rope_type": "dynamic", "factor": 2.0}, "rope scaling 'dynamic' without alpha"),
+        ({"rope_type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}, "rope: scaling = 'longrope'"),
+    ],
+)
+def test_a_rotary_rule_that_the_runtime_lacks_is_named(copy: Path, rule: dict[str, object], named: str) -> None:
     config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(config | {"rope_scaling": {"rope_type": name, "factor": 2.0}}))
-    with pytest.raises(CannotSay, match=f"rope: scaling = '{name}'"):
+    (copy / "config.json").write_text(json.dumps(config | {"rope_scaling": rule}))
+    with pytest.raises(CannotSay, match=named):
         load(copy, replace(SETTINGS, runtime="native"))  # transformers has rules of its own
 
 

@@ -98,11 +98,35 @@ def test_latent(agrees, rng, contexts, length, heads):
     agrees("paged_mla_attention", found, np.stack(wanted))
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_what_a_window_hides_is_not_read(rng, chunked):
+    """Slots outside of every window may name memory that nobody wrote."""
+    k = Paged(rng, [62, 5, 0], 3, (2, 8))
+    table, first = attention.within_reach(k.table, k.context, 3, 9, chunked)
+    assert table.shape == (3, 9 + 3 - 1)
+    assert first.tolist() == [54, 0, 0]  # 62 - 9 + 1, and the multiple of 9 below 62
+    q = torch.tensor(rng.standard_normal((3, 3, 4, 8))).float()
+    whole = attention.paged_gqa_attention_variant(
+        q, *(torch.tensor(k.cache).float(),) * 2, k.table, k.context, 0.3, 9, chunked, torch.zeros(4), 5.0
+    )
+    hidden = k.cache.copy()
+    hidden[k.slots[0][:54]] = np.nan
+    spared = attention.paged_gqa_attention_variant(
+        q, *(torch.tensor(hidden).float(),) * 2, k.table, k.context, 0.3, 9, chunked, torch.zeros(4), 5.0
+    )
+    assert torch.isfinite(whole).all()
+    assert torch.equal(whole, spared)
+
+
 def test_visible_keys():
     visible = attention.visible_keys(torch.tensor([2, 0]), 2, 4, None)
     assert visible.int().tolist() == [[[1, 1, 1, 0], [1, 1, 1, 1]], [[1, 0, 0, 0], [1, 1, 0, 0]]]
     windowed = attention.visible_keys(torch.tensor([2]), 2, 4, 2)
     assert windowed.int().tolist() == [[[0, 1, 1, 0], [0, 0, 1, 1]]]
+    chunked = attention.visible_keys(torch.tensor([3]), 2, 5, 2, chunked=True)
+    assert chunked.int().tolist() == [[[0, 0, 1, 1, 0], [0, 0, 0, 0, 1]]]
+    later = attention.visible_keys(torch.tensor([5]), 1, 3, 2, first=torch.tensor([4]))
+    assert later.int().tolist() == [[[1, 1, 0]]]
 
 
 def test_large_scores_do_not_overflow(rng):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from day0.runtime.ops.rope import rope, rope_frequencies, rope_table
+from day0.runtime.ops.rope import multi_axis_rope_table, rope, rope_frequencies, rope_table
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192.0}
 YARN = {"factor": 4.0, "original_max_position_embeddings": 32768.0}
@@ -114,3 +114,21 @@ def test_products_depend_on_the_distance_alone():
 
     assert product(10, 3) == pytest.approx(product(107, 100), rel=1e-4)
     assert product(10, 3) != pytest.approx(product(10, 4), rel=1e-4)
+
+
+def test_axes_of_positions_turn_their_own_pairs():
+    positions, frequencies = torch.tensor([[1, 2], [10, 20], [100, 200]]), torch.ones(7)
+    cos, _ = multi_axis_rope_table(positions, frequencies, 1.0, (4, 2, 1), False)
+    assert torch.equal(cos[0], torch.tensor([1.0, 1, 1, 1, 10, 10, 100]).cos())
+    dealt, _ = multi_axis_rope_table(positions, frequencies, 1.0, (4, 2, 1), True)
+    assert torch.equal(dealt[1], torch.tensor([2.0, 20, 200, 2, 20, 2, 2]).cos())
+    alike = torch.tensor([[3, 5]] * 3)
+    for interleaved in (False, True):
+        found = multi_axis_rope_table(alike, frequencies, 1.0, (4, 2, 1), interleaved)
+        assert torch.equal(found[1], rope_table(alike[0], frequencies, 1.0)[1])
+
+
+def test_proportional_channels_stand_still_beyond_their_share():
+    plain, _ = rope_frequencies(10000.0, 16, "none", {})
+    found, _ = rope_frequencies(10000.0, 16, "proportional", {"partial_rotary_factor": 0.25, "factor": 2.0})
+    assert torch.equal(found, torch.cat((plain[:2] / 2, torch.zeros(6))))

@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 import torch
 
-from day0.runtime.ops.routed_experts import ExpertMatrices, routed_experts
+from day0.runtime.ops.routed_experts import (
+    ExpertMatrices,
+    StackedExperts,
+    input_weighted_experts,
+    input_weighted_experts_grouped,
+    routed_experts,
+    routed_experts_grouped,
+)
 
 
 def act(gate, up):
@@ -86,3 +93,34 @@ def test_biases_are_the_experts_own(agrees, rng):
         wanted += weight * (down @ (np.tanh(gate @ x + gate_bias) * (up @ x + up_bias)) + down_bias)
     tensors = torch.tensor(x)[None].float(), torch.tensor([[0.25, 0.5]]), torch.tensor([[2, 0]])
     agrees("routed_experts", routed_experts(*tensors, 3, matrices, act), wanted[None])
+
+
+@pytest.mark.parametrize(
+    ("definition", "grouped"),
+    [(routed_experts, routed_experts_grouped), (input_weighted_experts, input_weighted_experts_grouped)],
+)
+@pytest.mark.parametrize("width", [12, 13])  # 13 floats are no multiple of 16 bytes
+@pytest.mark.parametrize("gated", [True, False])
+def test_grouped_is_one_by_one(definition, grouped, width, gated):
+    """Experts that nobody chose between those that some did, one that all chose, and biases."""
+    parts = [torch.randn(6, width, 8), torch.randn(6, width, 8), torch.randn(6, 8, width)]
+    biases = [torch.randn(6, part.shape[1]) for part in parts]
+    if not gated:
+        parts[0] = biases[0] = None
+    stacked = StackedExperts(*parts, *biases)
+    asked = []
+
+    def matrices(chosen):
+        asked.append(chosen)
+        return (ExpertMatrices(e, *(None if part is None else part[e] for part in stacked)) for e in chosen)
+
+    def activation(*read):
+        return torch.tanh(read[0]) * read[-1]
+
+    x, ids = torch.randn(5, 8), torch.tensor([[4, 1], [4, 0], [1, 4], [4, 3], [0, 4]])
+    arguments = (x, torch.rand(5, 2), ids, 6, matrices, activation, stacked)
+    wanted = definition(*arguments)
+    assert asked == [[0, 1, 3, 4]]
+    assert torch.allclose(grouped(*arguments), wanted, atol=1e-5)
+    assert len(asked) == (1 if width == 12 else 2)
+    assert torch.equal(grouped(*arguments[:-1], None), wanted)
