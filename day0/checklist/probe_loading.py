@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from itertools import groupby
 from math import prod
 
 import numpy as np
@@ -16,7 +18,8 @@ from day0.checklist.target import CheckContext
 from day0.errors import CannotSay, Day0Error
 from day0.profile.tensors import TensorSpec, compare_tensors, expected_tensors
 from day0.runtime.engine.engine import Engine
-from day0.runtime.placement import pieces, wanted_here
+from day0.runtime.models.decoder import Decoder
+from day0.runtime.placement import parameter_paths, pieces, wanted_here
 from day0.runtime.weights import POISON_BYTE, all_parameters
 
 NO_HEADERS = NotChecked("skip", "the source has no weights to look at (a bare config or a recipe)")
@@ -28,6 +31,13 @@ def parameters_of(engine: Engine) -> dict[str, torch.nn.Parameter]:
     if engine.vision is not None:
         modules["vision."] = engine.vision
     return all_parameters(modules)
+
+
+def in_place(engine: Engine, layer: int | None) -> AbstractContextManager[None]:
+    """Has the weights of a layer, or of the ends (None), in place for a block, where they come and go."""
+    return (
+        engine.model.store.holding(layer) if layer is not None and isinstance(engine.model, Decoder) else nullcontext()
+    )
 
 
 def headers(context: CheckContext) -> Outcome:
@@ -80,11 +90,14 @@ def parameters(context: CheckContext) -> Outcome:
         return _not_loaded(context, fault)
     found: dict[str, list[str]] = {name: [] for name in names}
     inspected = 0
-    for path, parameter in parameters_of(engine).items():
-        inspected += 1
-        kind = _flaw(parameter)
-        if kind is not None:
-            found[kind].append(path)
+    for layer, paths in groupby(parameters_of(engine), layer_in):
+        with in_place(engine, layer):
+            held = parameters_of(engine)
+            for path in paths:
+                inspected += 1
+                kind = _flaw(held[path])
+                if kind is not None:
+                    found[kind].append(path)
     first = next((paths[0] for paths in found.values() if paths), None)
     return Measured(
         inspected=inspected,
@@ -140,18 +153,25 @@ def values(context: CheckContext, *, tensors: int = 64, experts: int = 3) -> Out
         return NO_HEADERS
     if probe_upstream.runs_upstream(context):
         return probe_upstream.values(context, tensors)
-    parameters = parameters_of(engine_of(context))
+    engine = engine_of(context)
+    paths = parameters_of(engine).keys()
     wrong: list[TensorSpec] = []
     inspected = 0
-    specs = wanted_here(expected_tensors(context.profile), parameters.keys())
+    # Experts that are read when they are chosen are held by nobody: `loading.packed` looks at what they give.
+    specs = [
+        spec for spec in wanted_here(expected_tensors(context.profile), paths) if paths >= {*parameter_paths(spec)}
+    ]
     for spec in spread(specs, tensors):
-        names = list(spec.names())
-        for expert in spread(range(len(names)), experts):
-            inspected += 1
-            for path, stored in pieces(spec, stored_tensor(files, names[expert]), names[expert]):
-                held = parameters[path][expert] if spec.experts else parameters[path]
+        with in_place(engine, spec.layer):
+            parameters = parameters_of(engine)
+            names = list(spec.names())
+            for expert in spread(range(len(names)), experts):
+                inspected += 1
+                for path, stored in pieces(spec, stored_tensor(files, names[expert]), names[expert]):
+                    held = parameters[path][expert] if spec.experts else parameters[path]
+                    stored = stored.view(held.dtype) if stored.element_size() == 1 else stored  # 8-bit floats are held as bytes
                 if not same_values(held, stored) and spec not in wrong:
-                    wrong.append(spec)
+                        wrong.append(spec)
     first = wrong[0] if wrong else None
     return Measured(
         inspected=inspected,
@@ -179,18 +199,19 @@ def packed(context: CheckContext, *, experts: int = 3) -> Outcome:
     ]
     if not blocks:
         return NotChecked("skip", "a second decoder is there for MXFP4 of experts stored one by one")
+    engine = engine_of(context)
     wrong: list[tuple[str, int]] = []
     inspected = 0
     for block in spread(blocks, 4):
-        module = engine_of(context).model.get_submodule(block)
         chosen = list(spread(range(specs[f"{block}.gate.packed"].experts), experts))
-        for one in module.matrices(chosen):  # type: ignore[operator]  # the experts block of a layer
-            for part, matrix in (("gate", one.gate), ("up", one.up), ("down", one.down)):
-                names = [list(specs[f"{block}.{part}.{leaf}"].names())[one.expert] for leaf in ("packed", "scale")]
-                stored = (stored_tensor(files, name).view(torch.uint8).numpy() for name in names)
-                inspected += 1
-                if not np.array_equal(matrix.float().cpu().numpy(), decode_mxfp4(*stored)):
-                    wrong.append((f"{block}.{part}", one.expert))
+        with in_place(engine, layer_in(block)):
+            for one in engine.model.get_submodule(block).matrices(chosen):  # type: ignore[operator]
+                for part, matrix in (("gate", one.gate), ("up", one.up), ("down", one.down)):
+                    names = [list(specs[f"{block}.{part}.{leaf}"].names())[one.expert] for leaf in ("packed", "scale")]
+                    stored = (stored_tensor(files, name).view(torch.uint8).numpy() for name in names)
+                    inspected += 1
+                    if not np.array_equal(matrix.float().cpu().numpy(), decode_mxfp4(*stored)):
+                        wrong.append((f"{block}.{part}", one.expert))
     where = Where(layer=layer_in(wrong[0][0]), tensor=wrong[0][0], operator="mxfp4_dequantize") if wrong else None
     return Measured(
         inspected=inspected,
@@ -220,11 +241,17 @@ def sizes(context: CheckContext) -> Outcome:
         return probe_upstream.sizes(context)
     engine = engine_of(context)
     own = parameters_of(engine)
-    held = sum(parameter.nbytes for parameter in own.values())
-    width = engine.model.embed.weight.dtype.itemsize
+    held = 0
+    for layer, paths in groupby(own, layer_in):
+        with in_place(engine, layer):
+            there = parameters_of(engine)
+            held += sum(there[path].nbytes for path in paths)
     expected = 0
     for spec in wanted_here(expected_tensors(context.profile), own.keys()):
+        if not own.keys() >= {*parameter_paths(spec)}:
+            continue  # experts that are read when they are chosen
         elements = spec.total_parameters if spec.zero_tail else spec.count * prod(spec.shape)
+        width = own[spec.path].itemsize if spec.path in engine.kept_as_stored else engine.dtype.itemsize
         expected += spec.nbytes if spec.format else elements * (4 if spec.keep_float32 else width)
     return Measured(
         inspected=len(own),

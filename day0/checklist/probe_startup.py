@@ -77,7 +77,7 @@ def cache(context: CheckContext) -> Outcome:
     tokens = stats.pages_total * settings.page_size
     declared = context.profile.max_position
     dtypes = {"torch.float32": "float32", "torch.bfloat16": "bfloat16", "torch.float16": "float16"}
-    dtype = dtypes[str(engine.model.embed.weight.dtype)]
+    dtype = dtypes[str(engine.dtype)]
     kv_dtype = dtype if settings.kv_dtype == "auto" else settings.kv_dtype
     sizes = cache_sizes(context.profile, kv_dtype, dtype)
     beyond: Mapping[str, object] = {"kv_bytes_beyond_formula": memory.kv_bytes - tokens * sizes.kv_bytes_per_token}

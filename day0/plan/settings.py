@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from day0.errors import InputError
 
 RUNTIMES = ("auto", "native", "upstream")
+OFFLOADS = ("none", "host", "disk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class EngineSettings:
     `workspace_experts` is how many unpacked experts the conversion workspace holds at once; `expert_cache_bytes` is
     for those that are kept unpacked from one step to the next. `debug` fills pages and
     state slots with NaN when they are freed, so that a stale read shows.
+    `offload` "disk" reads the weights of decoder layers when they run, "host" copies them from host memory then;
+    `weight_budget` is how many bytes of them stay on the device all the same, layers first, then experts.
     `runtime` "native" runs our own blocks, "upstream" the definition in transformers, "auto" the latter where a block
     is missing; `trust_remote_code` lets code from the model's own repository run there.
 
@@ -49,6 +52,8 @@ class EngineSettings:
     debug: bool = False
     runtime: str = "auto"
     trust_remote_code: bool = False
+    offload: str = "none"
+    weight_budget: int = 0
 
     def __post_init__(self) -> None:
         for name in ("page_size", "max_num_seqs", "max_num_batched_tokens", "workspace_experts"):
@@ -58,5 +63,9 @@ class EngineSettings:
             raise InputError(f"watermark must be in [0, 1), got {self.watermark}", where="settings")
         if not 0.0 < self.mem_fraction <= 1.0:
             raise InputError(f"mem_fraction must be in (0, 1], got {self.mem_fraction}", where="settings")
+        if self.offload not in OFFLOADS:
+            raise InputError(f"no such place {self.offload!r}", where="--offload", hint=f"one of {', '.join(OFFLOADS)}")
+        if self.weight_budget < 0:
+            raise InputError(f"weight_budget must be 0 or more, got {self.weight_budget}", where="settings")
         if self.runtime not in RUNTIMES:
             raise InputError(f"no runtime {self.runtime!r}", where="--runtime", hint=f"one of {', '.join(RUNTIMES)}")

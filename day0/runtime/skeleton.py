@@ -28,6 +28,9 @@ from day0.runtime.skeleton_tokenizer import SPECIAL_TOKENS, VOCABULARY, write_to
 from day0.source.model_files import ModelFiles
 from day0.source.shards import INDEX_NAME, shard_names
 
+LARGEST = 256 << 20
+"""Bytes of a checkpoint that is still called tiny; a family without a table of small sizes is not shrunk."""
+
 _DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 
 
@@ -47,6 +50,13 @@ def write_tiny(
             f"a tiny checkpoint is not written in this packing ({packed})",
             where=files.id,
             hint="--scale full writes its headers; without the quantisation section the weights are plain",
+        )
+    size = sum(spec.nbytes for spec in expected_tensors(profile))
+    if size > LARGEST:
+        raise CannotSay(
+            f"would take {size:,} bytes: the table of {profile.family} says too little of how to shrink it",
+            where=files.id,
+            hint="--scale full writes its headers alone; or shrink config.json by hand and name that",
         )
     with skeleton_folder(out, force=force) as folder:
         _write_folder(folder, files, config, profile, seed, shards)

@@ -109,7 +109,7 @@ class _Home:
     shape: torch.Size
     dtype: torch.dtype
     device: torch.device
-    packed: bool
+    stored: torch.dtype | None  # of the files, where that is binding: a part of a packed matrix
     values: torch.Tensor | None = None
     mapped: bool = False
 
@@ -139,10 +139,9 @@ class _Home:
 
     def _poisoned(self) -> torch.Tensor:
         values = self._empty()
-        if self.packed:
-            values.view(torch.uint8).fill_(POISON_BYTE) if values.dim() else values.fill_(torch.nan)
-        else:
-            values.fill_(torch.nan)
+        if values.is_floating_point():
+            return values.fill_(torch.nan)
+        values.view(torch.uint8).fill_(POISON_BYTE)
         return values
 
 
@@ -153,30 +152,32 @@ def _homes(
     wide = {path for spec in specs if spec.keep_float32 for path in parameter_paths(spec)}
     for prefix, root in modules.items():
         for place, owner in root.named_modules(prefix=prefix.removesuffix(".")):
-            roles = owner.roles if isinstance(owner, PackedParts) else ()
+            stored = owner.stored if isinstance(owner, PackedParts) else {}
             for leaf, parameter in owner.named_parameters(recurse=False):
                 path = f"{place}.{leaf}" if place else leaf
-                whole = leaf in roles or not parameter.dtype.is_floating_point  # bytes of packings, tables of ids
+                whole = leaf in stored or not parameter.dtype.is_floating_point  # parts of packings, tables of ids
                 kept = parameter.dtype if whole else torch.float32 if path in wide else dtype
-                yield path, _Home(owner, leaf, parameter.shape, kept, device, leaf in roles)
+                yield path, _Home(owner, leaf, parameter.shape, kept, device, stored.get(leaf))
 
 
-def _by_shard(specs: Iterable[TensorSpec], headers: Mapping[str, TensorHeader]) -> dict[str, list[_Read]]:
+def _by_shard(specs: tuple[TensorSpec, ...], headers: Mapping[str, TensorHeader]) -> dict[str, list[_Read]]:
     """Reads in file order within each shard, so that a disk is read forwards."""
+    check_present(specs, headers)
     reads: dict[str, list[_Read]] = defaultdict(list)
-    missing = []
     for spec in specs:
         for expert, name in enumerate(spec.names()):
-            if name not in headers:
-                missing.append(name)
-                continue
             reads[headers[name].shard].append(_Read(name, spec, expert if spec.experts else None))
-    if missing:
-        shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-        raise InputError(f"the checkpoint lacks {len(missing)} tensors that the config asks for: {shown}")
     for shard in reads.values():
         shard.sort(key=lambda read: headers[read.name].begin)
     return dict(sorted(reads.items()))
+
+
+def check_present(specs: Iterable[TensorSpec], headers: Mapping[str, TensorHeader]) -> None:
+    """Raise InputError where a checkpoint lacks a tensor that is wanted of it."""
+    missing = [name for spec in specs for name in spec.names() if name not in headers]
+    if missing:
+        shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        raise InputError(f"the checkpoint lacks {len(missing)} tensors that the config asks for: {shown}")
 
 
 def _checked(read: _Read, stored: torch.Tensor, home: _Home, where: str) -> torch.Tensor:
@@ -188,11 +189,12 @@ def _checked(read: _Read, stored: torch.Tensor, home: _Home, where: str) -> torc
             raise InputError(f"entries from {live} on must be zero: only {live} are live", where=where)
         stored = stored[:live]
     unit_axis = tuple(stored.shape) == read.spec.shape == (1, *shape)  # which modules do not have
-    if unit_axis or (home.packed and stored.numel() == shape.numel() == 1):
+    if unit_axis or (home.stored and stored.numel() == shape.numel() == 1):
         stored = stored.reshape(shape)
     if stored.shape != shape:
         raise InputError(f"has shape {list(stored.shape)}, the config asks for {list(shape)}", where=where)
-    plain = stored.dtype in PLAIN_FLOATS and home.dtype in PLAIN_FLOATS
-    if stored.dtype != home.dtype and not plain:
-        raise InputError(f"is stored as {stored.dtype}, expected {home.dtype}", where=where)
-    return stored
+    wanted = home.stored or home.dtype
+    plain = stored.dtype in PLAIN_FLOATS and wanted in PLAIN_FLOATS
+    if stored.dtype != wanted and not plain:
+        raise InputError(f"is stored as {stored.dtype}, expected {wanted}", where=where)
+    return stored if plain else stored.view(home.dtype)

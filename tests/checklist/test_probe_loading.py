@@ -13,6 +13,7 @@ from day0.checklist.checklist import Measured, NotChecked
 from day0.checklist.probe_faults_inside import _kept
 from day0.checklist.probe_loading import decode_mxfp4, layer_in, parameters_of
 from day0.checklist.probe_paths import engine_of
+from day0.checklist.probe_stored import same_values
 from day0.checklist.target import CheckContext
 from day0.profile.read import read_profile
 
@@ -109,5 +110,5 @@ def test_layer_numbers_in_paths() -> None:
 
 def test_values_are_compared_after_the_rounding_to_the_held_dtype() -> None:
     stored = torch.tensor([[1.0, 1.0 + 2**-12]])
-    assert probe_loading._same(stored.to(torch.bfloat16), stored)
-    assert not probe_loading._same((stored + 0.1).to(torch.bfloat16), stored)
+    assert same_values(stored.to(torch.bfloat16), stored)
+    assert not same_values((stored + 0.1).to(torch.bfloat16), stored)

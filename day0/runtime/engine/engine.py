@@ -79,6 +79,16 @@ class Engine:
         return self.model.profile
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of activations."""
+        return self.model.dtype
+
+    @property
+    def kept_as_stored(self) -> tuple[str, ...]:
+        """Paths of the tables that keep the dtype of their file and are converted as they are used."""
+        return self.model.kept_as_stored if isinstance(self.model, Decoder) else ()
+
+    @property
     def limits(self) -> tuple[str, ...]:
         """What is weaker than with our own blocks, in sentences for a report; nothing where they run."""
         return self.model.limits if isinstance(self.model, UpstreamDecoder) else ()

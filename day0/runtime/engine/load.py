@@ -18,6 +18,7 @@ from day0.runtime.cache.prefix import Snapshots
 from day0.runtime.cache.states import SlotAllocator
 from day0.runtime.cache.storage import CacheStorage
 from day0.runtime.engine.engine import Engine
+from day0.runtime.engine.load_offloaded import load_offloaded
 from day0.runtime.engine.load_upstream import assemble_upstream, load_upstream, native_gap, upstream_definition
 from day0.runtime.engine.memory import (
     MemoryFigures,
@@ -98,7 +99,7 @@ def assemble(
     """An engine around loaded modules, with a cache of its own. Several may share the modules, one at a time."""
     if isinstance(decoder, UpstreamDecoder):
         return assemble_upstream(decoder, settings, report, device)
-    profile, dtype = decoder.profile, decoder.embed.weight.dtype
+    profile, dtype = decoder.profile, decoder.dtype
     kv_dtype = choose_kv_dtype(settings, profile, dtype, device)
     shape = shape_cache(profile, settings, device, kv_dtype, dtype)
     settings = replace(settings, page_size=shape.page_size)
@@ -163,6 +164,9 @@ def _load_modules(
         modules: dict[str, torch.nn.Module] = {"": decoder}
         if isinstance(profile.vision, VisionSpec):
             modules["vision."] = VisionModel(profile.vision, ops)
+    decoder.dtype = dtype
+    if settings.offload != "none":
+        return modules, load_offloaded(modules, decoder, files, settings, device)
     decoder.workspace = pack_modules(
         modules, profile, Workspace(dtype, device, settings.workspace_experts, settings.expert_cache_bytes)
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -24,10 +25,25 @@ from day0.runtime.ops.rope import multi_axis_rope_table, rope_frequencies, rope_
 from day0.runtime.quant.workspace import Workspace
 
 
+class Holding(Protocol):
+    """Has the weights of a layer in place for as long as a block runs."""
+
+    def holding(self, index: int) -> AbstractContextManager[None]: ...
+
+
+class Resident:
+    """Weights that are always in place."""
+
+    def holding(self, index: int) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 class Decoder(nn.Module):
     """A decoder-only model built from a profile; parameters carry the paths of `profile/tensors.py`.
 
-    `workspace` is what packed matrices are turned back in, once some module is packed (`models/packed.py`).
+    `workspace` is what packed matrices are turned back in, once some module is packed (`models/packed.py`). `dtype` is
+    that of activations. `store` has a layer's weights in place while the layer runs, where they do not stay;
+    the tables `kept_as_stored` have the dtype of their file.
     """
 
     def __init__(self, profile: ArchitectureProfile, ops: Operators) -> None:
@@ -35,6 +51,9 @@ class Decoder(nn.Module):
         self.profile = profile
         self.ops = ops
         self.workspace: Workspace | None = None
+        self.dtype = torch.float32
+        self.store: Holding = Resident()
+        self.kept_as_stored: tuple[str, ...] = ()
         build = Build(profile.hidden_size, profile.norm_eps, ops, profile.norm_kind, profile.num_layers)
         inputs = profile.ends.per_layer
         self.embed = InputTable(profile, build)
@@ -49,7 +68,7 @@ class Decoder(nn.Module):
 
     def forward(self, batch: ForwardBatch, cache: CacheStorage) -> torch.Tensor:
         """Logits of the batch's wanted rows, [wanted, vocab] float32; writes cache and states of all its tokens."""
-        x = self.embed(batch.token_ids)
+        x = self.embed(batch.token_ids, self.dtype)
         if batch.image_rows is not None:
             x = self.ops["embedding_scatter"](x, batch.image_rows, batch.image_embeddings)
         if batch.trace is not None:
@@ -59,7 +78,8 @@ class Decoder(nn.Module):
         if self.per_layer is not None:
             carried.layer_inputs = self.per_layer(batch.token_ids, x)
         for index, layer in enumerate(self.layers):
-            layer(stream, LayerContext(index, batch, cache, rotations, carried))
+            with self.store.holding(index):
+                layer(stream, LayerContext(index, batch, cache, rotations, carried))
         return self._head(stream, batch)
 
     def _head(self, stream: Stream, batch: ForwardBatch) -> torch.Tensor:

@@ -11,7 +11,10 @@ from day0.runtime.models.linear import Embedding, weight
 
 
 class InputTable(Embedding):
-    """ids [tokens] -> [tokens, hidden], normed and scaled where the ends say so."""
+    """ids [tokens] -> [tokens, hidden] in `dtype`, normed and scaled where the ends say so.
+
+    The table itself may be kept as it is stored: rows are converted as they are looked up.
+    """
 
     def __init__(self, profile: ArchitectureProfile, build: Build) -> None:
         ends = profile.ends
@@ -21,8 +24,8 @@ class InputTable(Embedding):
         if ends.embedding_norm:
             self.norm = build.rms_norm(build.hidden) if ends.embedding_weight else build.unit_norm()
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        x = super().forward(ids)
+    def forward(self, ids: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:  # type: ignore[override]
+        x = super().forward(ids).to(dtype)
         x = x if self.norm is None else self.norm(x)
         if self.factor == 1.0:
             return x

@@ -29,7 +29,7 @@ class HotExperts:
     """Least recently used out first. Slots are of one size, that of the largest expert, and taken once."""
 
     def __init__(self, budget: int, dtype: torch.dtype, device: torch.device) -> None:
-        self._budget = budget
+        self.budget = budget  # bytes; counts when memory is taken
         self._dtype = dtype
         self._device = device
         self._size = 0  # numbers of the largest expert
@@ -54,7 +54,7 @@ class HotExperts:
     def allocate(self) -> None:
         """Take the memory: as many slots as the budget pays for, and no more than there are experts."""
         each = self._size * self._dtype.itemsize
-        count = min(self._budget // each, self._total) if each else 0
+        count = min(self.budget // each, self._total) if each else 0
         self._slots = torch.empty(count, self._size, dtype=self._dtype, device=self._device)
         self._kept.clear()
 

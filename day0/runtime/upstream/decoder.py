@@ -53,6 +53,12 @@ class UpstreamDecoder(nn.Module):
         return self.upstream.get_input_embeddings()
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of activations."""
+        dtype: torch.dtype = self.embed.weight.dtype
+        return dtype
+
+    @property
     def limits(self) -> tuple[str, ...]:
         """What is weaker than with our own blocks, in sentences."""
         return limits_of(self, self.cost)

@@ -1,0 +1,146 @@
+"""Routed experts that are not held: the stored tensors of those chosen are read when they are turned into numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from day0.errors import InputError
+from day0.profile.tensor_spec import TensorSpec
+from day0.runtime.models.expert_weights import PackedExperts, PackedMatrix, PlainExperts, PlainMatrix
+from day0.runtime.placement import parameter_paths, pieces
+from day0.runtime.quant.parts import PackedParts
+from day0.runtime.quant.workspace import Workspace
+from day0.source.model_files import ModelFiles
+
+
+class ExpertStore:
+    """One expert's share of stored tensors, by the path of the parameter that would hold it for all experts.
+
+    Files stay open, and mapped, only inside `reading`. With `keep`, what was read stays in host memory, and nothing is
+    read twice. `bytes_read` counts what was handed out.
+    """
+
+    def __init__(self, specs: Iterable[TensorSpec], files: ModelFiles, *, keep: bool = False) -> None:
+        assert files.tensors is not None and files.folder is not None, "the caller checks that there are weights"
+        self._folder = files.folder
+        self._headers = files.tensors
+        self._specs = {path: spec for spec in specs if spec.num_experts for path in parameter_paths(spec)}
+        self._kept: dict[tuple[str, int], torch.Tensor] | None = {} if keep else None
+        self._open: dict[str, Any] = {}
+        self.bytes_read = 0
+
+    def check_shapes(self) -> None:
+        """Raise InputError for stored experts of another shape than the config asks for; their files are not read."""
+        for spec in {id(spec): spec for spec in self._specs.values()}.values():
+            for name in spec.names():
+                header = self._headers[name]
+                if tuple(header.shape) != spec.shape:
+                    raise InputError(
+                        f"has shape {list(header.shape)}, the config asks for {list(spec.shape)}",
+                        where=f"{header.shard}: {name}",
+                    )
+
+    def covers(self, path: str) -> bool:
+        """Whether a parameter path is of routed experts in these files."""
+        return path in self._specs
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keep files open for what is read inside."""
+        try:
+            yield
+        finally:
+            self._open.clear()  # the last reference to a file closes it and gives its pages back
+
+    def read(self, path: str, expert: int) -> torch.Tensor:
+        """The stored share of one expert, as its modules would hold it; raises InputError for a broken file."""
+        if self._kept is not None and (path, expert) in self._kept:
+            return self._kept[path, expert]
+        spec = self._specs[path]
+        name = spec.names()[expert] if spec.experts else spec.name
+        where = f"{self._headers[name].shard}: {name}"
+        share = next(piece for found, piece in pieces(spec, self._stored(name, where), where) if found == path)
+        if not spec.experts:
+            share = share[expert]
+        self.bytes_read += share.nbytes
+        if self._kept is not None:
+            share = self._kept[path, expert] = share.clone()
+        return share
+
+    def _stored(self, name: str, where: str) -> torch.Tensor:
+        shard = self._headers[name].shard
+        try:
+            if shard not in self._open:
+                self._open[shard] = safe_open(self._folder / shard, framework="pt")
+            return self._open[shard].get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"cannot be read: {error}", where=where) from error
+
+
+class FetchedMatrix(nn.Module):
+    """One projection of all experts, of which only a bias is held."""
+
+    def __init__(
+        self, matrix: PlainMatrix | PackedMatrix, place: str, store: ExpertStore, workspace: Workspace
+    ) -> None:
+        super().__init__()
+        self.size = matrix.size
+        self.bias = matrix.bias
+        self._packed = matrix if isinstance(matrix, PackedParts) else None
+        self._roles = self._packed.roles if self._packed is not None else ("weight",)
+        self._place = place
+        self._store = store
+        self._workspace = workspace
+
+    def convert(self, experts: list[int], out: torch.Tensor) -> None:
+        """Write the chosen experts' numbers to out [chosen, out, in]."""
+        if self._packed is None:
+            for place, expert in enumerate(experts):
+                out[place].copy_(self._read("weight", expert))
+            return
+        parts = {role: _stack([self._read(role, expert) for expert in experts], out.device) for role in self._roles}
+        self._workspace.decoder.decode_some(self._packed.packing, parts, range(len(experts)), out)
+
+    def _read(self, role: str, expert: int) -> torch.Tensor:
+        found = self._store.read(f"{self._place}.{role}", expert)
+        wanted = getattr(self._packed, role).shape[1:] if self._packed is not None else torch.Size(self.size)
+        return found.reshape(wanted)  # a scale of one entry may be stored with an axis or without
+
+
+def _stack(shares: list[torch.Tensor], device: torch.device) -> torch.Tensor:
+    """Stacked as bytes where they are: stacking knows no 8-bit floats on every device."""
+    if shares[0].element_size() == 1:
+        return torch.stack([share.view(torch.uint8) for share in shares]).to(device).view(shares[0].dtype)
+    return torch.stack(shares).to(device)
+
+
+def fetch_experts(modules: Mapping[str, nn.Module], store: ExpertStore, workspace: Workspace) -> None:
+    """Exchange the routed experts of modules on the meta device for such as read what they need from `store`.
+
+    The workspace must have been given no memory yet, or be given it anew.
+    """
+    for prefix, root in modules.items():
+        for path, module in list(root.named_modules()):
+            if not isinstance(module, PlainExperts | PackedExperts) or not store.covers(
+                _first_path(prefix + path, module)
+            ):
+                continue
+            place = prefix + path
+            packed = PackedExperts(module, place, workspace) if isinstance(module, PlainExperts) else module
+            for name in ("gate", "up", "down"):
+                matrix = getattr(module, name)
+                if matrix is not None:
+                    setattr(packed, name, FetchedMatrix(matrix, f"{place}.{name}", store, workspace))
+            above, _, leaf = path.rpartition(".")
+            setattr(root.get_submodule(above), leaf, packed)
+
+
+def _first_path(place: str, experts: PlainExperts | PackedExperts) -> str:
+    leaf = experts.up.roles[0] if isinstance(experts.up, PackedParts) else "weight"
+    return f"{place}.up.{leaf}"
