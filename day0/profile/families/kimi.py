@@ -184,6 +184,25 @@ KIMI_LINEAR = Family(
         *("rope_theta", "rope_scaling", "head_dim", "qk_head_dim", "num_nextn_predict_layers", "attention_bias"),
         *("layer_types", "linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"),
     ),
+    tiny={
+        "hidden_size": 96,
+        "intermediate_size": 160,
+        "num_hidden_layers": 5,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "kv_lora_rank": 32,
+        "qk_nope_head_dim": 24,
+        "qk_rope_head_dim": 8,
+        "v_head_dim": 16,
+        "linear_attn_config.kda_layers": [1, 2, 3, 5],
+        "linear_attn_config.full_attn_layers": [4],
+        "linear_attn_config.num_heads": 6,
+        "linear_attn_config.head_dim": 16,
+        "num_experts": 16,
+        "num_experts_per_token": 4,
+        "moe_intermediate_size": 48,
+        "model_max_length": 4096,
+    },
 )
 
 KIMIS = (KIMI_K3, KIMI_LINEAR)
