@@ -169,8 +169,9 @@ def values(context: CheckContext, *, tensors: int = 64, experts: int = 3) -> Out
                 inspected += 1
                 for path, stored in pieces(spec, stored_tensor(files, names[expert]), names[expert]):
                     held = parameters[path][expert] if spec.experts else parameters[path]
-                    stored = stored.view(held.dtype) if stored.element_size() == 1 else stored  # 8-bit floats are held as bytes
-                if not same_values(held, stored) and spec not in wrong:
+                    if stored.element_size() == 1:
+                        stored = stored.view(held.dtype)  # 8-bit floats may be held as bytes
+                    if not same_values(held, stored) and spec not in wrong:
                         wrong.append(spec)
     first = wrong[0] if wrong else None
     return Measured(

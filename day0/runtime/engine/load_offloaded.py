@@ -1,4 +1,4 @@
-"""Loading a model whose layers do not stay on the device: both ends are loaded, layers and experts come when they run."""
+"""Loading a model whose layers do not stay on the device: the ends are loaded, layers and experts come as they run."""
 
 from __future__ import annotations
 
