@@ -47,7 +47,7 @@ def sizes(layer: LayerSpec) -> dict[str, set[int]]:
     renamed |= {"key_head_dim": "key_dim", "value_head_dim": "value_dim"}
     known: dict[str, set[int]] = {"tokens": {TOKENS}, "hidden": {64}}
     for part in parts:
-        for name in (*type(part).__dataclass_fields__, "width", "conv_width"):
+        for name in (*type(part).__dataclass_fields__, "width", "conv_width", "value_dim"):
             if isinstance(value := getattr(part, name, None), int):
                 known.setdefault(renamed.get(name, name), set()).add(value)
         if hasattr(part, "conv_kernel"):
