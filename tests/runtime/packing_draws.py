@@ -51,10 +51,9 @@ def draw_packed(packing: WeightFormat, rows: int, columns: int, rng: np.random.G
 
 
 def stacked(parts: list[torch.Tensor]) -> torch.Tensor:
-    """One tensor of all, first axis new; torch stacks no 8-bit floats."""
-    if parts[0].element_size() > 1:
-        return torch.stack(parts)
-    return torch.stack([part.view(torch.uint8) for part in parts]).view(parts[0].dtype)
+    """One tensor of all, first axis new; 8-bit floats as their bytes."""
+    floats = parts[0].is_floating_point() and parts[0].element_size() == 1
+    return torch.stack([part.view(torch.uint8) for part in parts] if floats else parts)
 
 
 def _part(packing: WeightFormat, role: str) -> StoredPart:

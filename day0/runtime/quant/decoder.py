@@ -11,7 +11,7 @@ from day0.runtime.quant import eight_bit, four_bit_floats, integers
 from day0.runtime.quant.tables import Tables
 
 Parts = Mapping[str, torch.Tensor]
-"""The stored parts of a matrix by role; of several matrices of one shape, along a new first axis."""
+"""The stored parts of a matrix by role, 8-bit floats as bytes; of several of one shape, along a new first axis."""
 
 Reader = Callable[[Tables, WeightFormat, Parts, torch.Tensor], None]
 """Fills out [.., rows, columns] float32, contiguous, with the numbers of the parts of those rows."""
@@ -68,7 +68,7 @@ class Decoder:
         reader = READERS[packing.kind or packing.name]
         for start in range(0, len(matrices), step):
             index = torch.tensor(matrices[start : start + step], device=out.device)
-            chosen = {role: take(part, index) for role, part in parts.items()}
+            chosen = {role: part[index] for role, part in parts.items()}
             self._fill(reader, packing, chosen, out[start : start + len(index)])
         return out
 
@@ -79,13 +79,6 @@ class Decoder:
         numbers = torch.empty(out.shape, dtype=torch.float32, device=out.device)
         reader(self.tables, packing, parts, numbers)
         out.copy_(numbers)
-
-
-def take(stack: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Entries of a stack, in whatever dtype: indexing knows no 8-bit floats on every device."""
-    if stack.element_size() == 1:
-        return stack.view(torch.uint8)[index].view(stack.dtype)
-    return stack[index]
 
 
 def _rows(packing: WeightFormat, parts: Parts, start: int, end: int) -> dict[str, torch.Tensor]:

@@ -17,7 +17,7 @@ def read_by_block(tables: Tables, packing: WeightFormat, parts: Mapping[str, tor
     """
     look_up(tables.floats, parts["weight"], out)
     rows, columns = out.shape[-2:]
-    scale = tables.scales(parts["scale"])
+    scale = tables.scales(parts["scale"], packing.part("scale").dtype)
     if packing.block_rows > 1:
         scale = scale.repeat_interleave(packing.block_rows, dim=-2)[..., :rows, :]
     if columns % packing.group_size:

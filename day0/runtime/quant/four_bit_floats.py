@@ -15,10 +15,9 @@ def read_mxfp4(tables: Tables, packing: WeightFormat, parts: Mapping[str, torch.
 
     Exact in float32: a code has two significant bits and the scale is a power of two.
     """
-    del packing
     packed = parts["packed"].reshape(*out.shape[:-1], out.shape[-1] // 2)
     look_up(tables.pairs, packed, out)
-    scale_groups(out, tables.scales(parts["scale"]))
+    scale_groups(out, tables.scales(parts["scale"], packing.part("scale").dtype))
 
 
 def read_nvfp4(tables: Tables, packing: WeightFormat, parts: Mapping[str, torch.Tensor], out: torch.Tensor) -> None:
@@ -27,8 +26,7 @@ def read_nvfp4(tables: Tables, packing: WeightFormat, parts: Mapping[str, torch.
     The two scales are made one in float32 first: ModelOpt's multiplies ("global_scale"), that of compressed-tensors
     divides ("global_divisor").
     """
-    del packing
-    scale = tables.scales(parts["scale"])
+    scale = tables.scales(parts["scale"], packing.part("scale").dtype)
     whole = (*out.shape[:-2], 1, 1)
     if "global_divisor" in parts:
         scale = scale / parts["global_divisor"].float().reshape(whole)

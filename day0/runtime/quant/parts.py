@@ -27,6 +27,8 @@ DTYPES: Mapping[str, torch.dtype] = {
 class PackedParts(nn.Module):
     """Parameters named by role, in the stored dtype and shape ("" is float32, as scales of the model's dtype are held).
 
+    8-bit floats are held as their bytes: not every device knows them. `stored` has the dtypes of the files.
+
     [experts, ..] where there are `experts`, else the shape of one matrix [rows, columns].
     """
 
@@ -34,12 +36,16 @@ class PackedParts(nn.Module):
         nn.Module.__init__(self)  # also where a class has another module beside this one as its base
         self.packing = packing
         self.size = (rows, columns)
+        self.stored: dict[str, torch.dtype] = {}
         self.roles = tuple(part.role for part in packing.counted if part.role not in UNREAD)
         stack = (experts,) if experts else ()
         for part in packing.counted:
             if part.role in self.roles:
                 shape = (*stack, *part.shape(rows, columns))
-                values = torch.empty(shape, dtype=DTYPES[part.dtype or "F32"], device="meta")
+                dtype = DTYPES[part.dtype or "F32"]
+                self.stored[part.role] = dtype
+                held = torch.uint8 if dtype.is_floating_point and dtype.itemsize == 1 else dtype
+                values = torch.empty(shape, dtype=held, device="meta")
                 self.register_parameter(part.role, nn.Parameter(values, requires_grad=False))
 
     def parts(self) -> dict[str, torch.Tensor]:

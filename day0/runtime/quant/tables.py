@@ -7,8 +7,8 @@ import torch
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Magnitudes of the eight codes of a 4-bit float (OCP MX 1.0); the fourth bit is the sign."""
 
-_UNIT = {1: torch.float32, 2: torch.int64, 4: torch.complex128}
-"""What stands for as many float32 side by side while they are copied: one element moves faster than a row."""
+_PAIR = torch.int64
+"""What stands for two float32 side by side while they are copied: one element moves faster than a row of two."""
 
 
 class Tables:
@@ -37,13 +37,11 @@ class Tables:
         """[256, 2]: a byte's halves as integers in two's complement, the low one first."""
         return self._signed
 
-    def scales(self, stored: torch.Tensor) -> torch.Tensor:
-        """Scales as float32, whatever they are stored as: bytes are exponents."""
-        if stored.dtype in (torch.uint8, torch.float8_e8m0fnu):
+    def scales(self, stored: torch.Tensor, dtype: str) -> torch.Tensor:
+        """Scales as float32, whatever they are stored as (the dtype's word in a header): bytes are exponents."""
+        if dtype in ("U8", "F8_E8M0"):
             return look_up(self.powers, stored)
-        if stored.dtype == torch.float8_e4m3fn:
-            return look_up(self.floats, stored)
-        return stored.float()
+        return look_up(self.floats, stored) if dtype == "F8_E4M3" else stored.float()
 
 
 def _fields(bits: int) -> torch.Tensor:
@@ -65,6 +63,9 @@ def look_up(table: torch.Tensor, stored: torch.Tensor, out: torch.Tensor | None 
     if out is None:
         out = torch.empty(shape, dtype=torch.float32, device=table.device)
     assert out.shape == shape and out.is_contiguous()
-    unit = _UNIT[numbers]
-    torch.index_select(table.view(unit).view(-1), 0, bytes_.view(-1).int(), out=out.view(-1).view(unit))
+    index = bytes_.view(-1).int()
+    if numbers == 2:
+        torch.index_select(table.view(_PAIR).view(-1), 0, index, out=out.view(-1).view(_PAIR))
+    else:
+        torch.index_select(table.view(-1, numbers), 0, index, out=out.view(-1, numbers))
     return out
