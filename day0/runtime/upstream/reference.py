@@ -27,7 +27,7 @@ def load_reference(files: ModelFiles, profile: ArchitectureProfile) -> UpstreamD
     return decoder
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def reference_trace(decoder: UpstreamDecoder, token_ids: Sequence[int], where: str = "") -> dict[str, Tensor]:
     """Trace points [tokens, ...] of one forward over `token_ids`, in execution order; the last is `logits`."""
     trace = Trace()
