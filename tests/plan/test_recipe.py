@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,9 @@ import pytest
 from day0.engines.flag_table import flag_table
 from day0.errors import InputError
 from day0.plan import recipe
+from day0.plan.cluster import parse_cluster
 from day0.profile.profile import ArchitectureProfile
+from day0.source.data_files import list_data, load_yaml
 
 LAUNCH = """
 launch:
@@ -63,10 +67,60 @@ def test_the_packaged_recipes_can_be_read(profiles: dict[str, ArchitectureProfil
 LAUNCHED = ("kimi_k3", "kimi_k2", "deepseek_v32", "deepseek_v4", "glm_moe_dsa", "qwen3_moe", "qwen3_5_moe", "gpt_oss")
 
 
-@pytest.mark.parametrize("model_type", [*LAUNCHED, "minimax_m2", "minimax_m3"])
-def test_common_models_have_parsers_whose_flags_exist(kimi_k3: ArchitectureProfile, model_type: str) -> None:
+RELEASES = ("", "org/K2-Instruct", "org/Kimi-K2-Thinking", "org/DeepSeek-R1", "org/DeepSeek-V3.1", "org/GLM-4.7-FP8",
+            "org/Qwen3-Coder-480B", "org/Qwen3-235B-Instruct-2507", "org/Qwen3-Next-Thinking", "org/Qwen3.6-35B")  # fmt: skip
+MACHINES = ("h200:8", "b300:8", "mi355x:8", "gaudi3:8")
+
+
+@pytest.mark.parametrize("model_type", [*LAUNCHED, "deepseek_v3", "glm4_moe", "minimax_m2", "minimax_m3", "qwen3_next"])
+def test_common_models_have_parsers_whose_flags_and_words_exist(kimi_k3: ArchitectureProfile, model_type: str) -> None:
     profile = replace(kimi_k3, model_type=model_type)
     for engine in ("vllm", "sglang"):
-        facts = recipe.launch_facts(profile, engine)
-        assert "--tool-call-parser" in facts.arguments
-        assert not flag_table(engine).complaints(facts.arguments, None)
+        for name, machine in product(RELEASES, MACHINES):
+            facts = recipe.launch_facts(profile, engine, name=name, gpu=parse_cluster(machine).gpu)
+            assert facts.arguments.count("--tool-call-parser") == 1
+            assert not flag_table(engine).complaints(facts.arguments, None), (name, machine)
+
+
+def test_every_packaged_fact_says_where_it_is_from() -> None:
+    for path in list_data("recipes/launch", ".yaml"):
+        section = load_yaml(path)["launch"]
+        engines = {engine for engine in recipe.ENGINES if engine in section}
+        assert engines == set(section["sources"]), path.name
+        assert all(re.search(r"\d+\.\d+\.\d+ \(20\d\d-\d\d\)", text) for text in section["sources"].values())
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name", "words"),
+    [
+        ("deepseek_v3", "deepseek-ai/DeepSeek-R1-0528", ("deepseek_v3", "deepseek_r1")),
+        ("deepseek_v3", "/data/deepseek-v3.1/", ("deepseek_v31", "deepseek_v3")),
+        ("deepseek_v3", "deepseek-ai/DeepSeek-V3-0324", ("deepseek_v3", None)),
+        ("kimi_k2", "moonshotai/Kimi-K2-Thinking", ("kimi_k2", "kimi_k2")),
+        ("kimi_k2", "moonshotai/Kimi-K2-Instruct-0905", ("kimi_k2", None)),
+        ("qwen3_moe", "Qwen/Qwen3-Coder-480B-A35B-Instruct", ("qwen3_coder", None)),
+    ],
+)
+def test_the_release_decides_the_parsers(
+    kimi_k3: ArchitectureProfile, model_type: str, name: str, words: tuple[str, str | None]
+) -> None:
+    arguments = recipe.launch_facts(replace(kimi_k3, model_type=model_type), "vllm", name=name).arguments
+    assert arguments[arguments.index("--tool-call-parser") + 1] == words[0]
+    found = arguments[arguments.index("--reasoning-parser") + 1] if "--reasoning-parser" in arguments else None
+    assert found == words[1]
+
+
+def test_the_machine_adds_to_what_holds_everywhere(kimi_k3: ArchitectureProfile) -> None:
+    plain = recipe.launch_facts(kimi_k3, "vllm")
+    hopper = recipe.launch_facts(kimi_k3, "vllm", gpu=parse_cluster("h200:8").gpu)
+    assert hopper.arguments == (*plain.arguments, "--moe-backend", "marlin") and hopper.env == plain.env
+    amd = recipe.launch_facts(kimi_k3, "vllm", gpu=parse_cluster("mi355x:8").gpu)
+    assert amd.env["VLLM_ROCM_USE_AITER"] == "1" and amd.env.items() >= plain.env.items()
+    assert plain.since == "0.27.0"
+
+
+@pytest.mark.parametrize("part", ["machines: {hopper: {flags: [x]}}", "releases: {'*': {argument: x}}"])
+def test_unknown_keys_of_a_part_are_refused(recipe_file: Path, kimi_k3: ArchitectureProfile, part: str) -> None:
+    recipe_file.write_text(LAUNCH + f"    {part}\n")
+    with pytest.raises(InputError, match=r"kimi\.yaml: launch\.vllm\.(machines\.hopper|releases\.\*)"):
+        recipe.launch_facts(kimi_k3, "vllm", gpu=parse_cluster("h200:8").gpu)
