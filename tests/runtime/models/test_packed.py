@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
+from closeness import worst_error
 from live_bytes import LiveBytes
 from packed_checkpoints import write_pair
 
+from day0.errors import CannotSay
 from day0.profile.read import read_profile
 from day0.profile.tensors import compare_tensors
 from day0.runtime.engine.engine import Engine
@@ -109,6 +112,146 @@ def test_latent_attention_and_shared_experts(name: str, tmp_path: Path, make_eng
     assert isinstance(packed.model.get_submodule("layers.0.mixer.kv_b_proj"), PackedLinear)
     assert torch.equal(packed.forward(IDS), plain.forward(IDS))
     assert torch.equal(packed.forward(IDS, chunk=5), plain.forward(IDS, chunk=5))
+
+
+PHI: dict[str, Any] = {
+    "architectures": ["Phi3ForCausalLM"],
+    "model_type": "phi3",
+    "torch_dtype": "bfloat16",
+    "vocab_size": 64,
+    "hidden_size": 128,
+    "intermediate_size": 192,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "original_max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "tie_word_embeddings": False,
+}
+
+
+@pytest.mark.parametrize("name", [name for name in SECTIONS if name != "fp8 blocks"])
+def test_projections_stored_as_one(name: str, tmp_path: Path, make_engine: Any) -> None:
+    """Queries, keys and values are rows of one matrix, gate and up of another; each gets its own rows of every part."""
+    packed, plain = engines(PHI, SECTIONS[name], tmp_path, make_engine)
+    assert torch.equal(packed.forward(IDS), plain.forward(IDS))
+
+
+def test_a_block_across_two_projections_is_refused(tmp_path: Path, make_engine: Any) -> None:
+    """192 rows of gate end in the middle of the second block of scales."""
+    folder, _ = write_pair(PHI, SECTIONS["fp8 blocks"], tmp_path)
+    with pytest.raises(CannotSay, match="a block of its scales lies across two projections") as caught:
+        make_engine(folder, runtime="native")
+    assert "gate_up_proj" in caught.value.where
+
+
+def test_blocks_that_end_with_the_projections_are_not(tmp_path: Path, make_engine: Any) -> None:
+    packed, plain = engines(
+        PHI | {"intermediate_size": 128, "num_key_value_heads": 4}, SECTIONS["fp8 blocks"], tmp_path, make_engine
+    )
+    assert torch.equal(packed.forward(IDS), plain.forward(IDS))
+
+
+GPT_OSS: dict[str, Any] = {
+    "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
+    "torch_dtype": "bfloat16",
+    "vocab_size": 64,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "sliding_window": 8,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128, "truncate": False},
+    "num_local_experts": 5,
+    "num_experts_per_tok": 2,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "tie_word_embeddings": False,
+}
+
+
+@pytest.mark.parametrize("name", ["mxfp4 blocks", "nvfp4", "mxfp4"])
+def test_stacked_experts_with_gate_and_up_by_turns(name: str, tmp_path: Path, make_engine: Any) -> None:
+    """gpt-oss, whose experts stay stacked in its own layout and are taken apart by others."""
+    section = {"quant_method": "mxfp4", "modules_to_not_convert": []} if name == "mxfp4 blocks" else SECTIONS[name]
+    packed, plain = engines(GPT_OSS, section, tmp_path, make_engine)
+    assert torch.equal(packed.forward(IDS), plain.forward(IDS))
+
+
+def test_gpt_oss_as_transformers_turns_it_back(tmp_path: Path, make_engine: Any) -> None:
+    section = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
+    folder, _ = write_pair(GPT_OSS, section, tmp_path)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=torch.float32,
+        quantization_config=transformers.Mxfp4Config(dequantize=True),
+        attn_implementation="eager",
+    )
+    engine: Engine = make_engine(folder)
+    with torch.no_grad():
+        wanted = theirs(torch.tensor([IDS])).logits[0]
+    assert worst_error(engine.forward(IDS), wanted) < 1e-5
+    stack = theirs.model.layers[1].mlp.experts
+    for one in engine.model.get_submodule("layers.1.ffn.experts").matrices([0, 4]):
+        assert torch.equal(one.gate, stack.gate_up_proj[one.expert].T[0::2])
+        assert torch.equal(one.up, stack.gate_up_proj[one.expert].T[1::2])
+        assert torch.equal(one.down, stack.down_proj[one.expert].T)
+
+
+LLAMA4: dict[str, Any] = {
+    "architectures": ["Llama4ForCausalLM"],
+    "model_type": "llama4_text",
+    "torch_dtype": "bfloat16",
+    "vocab_size": 64,
+    "hidden_size": 160,
+    "intermediate_size": 128,
+    "intermediate_size_mlp": 192,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "num_local_experts": 3,
+    "num_experts_per_tok": 1,
+    "interleave_moe_layer_step": 1,
+    "attention_chunk_size": 16,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "use_qk_norm": True,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "tie_word_embeddings": False,
+}
+
+
+@pytest.mark.parametrize("blocks", [[128, 128], [64, 32], None], ids=str)
+def test_stacked_experts_that_lie_input_first(blocks: list[int] | None, tmp_path: Path, make_engine: Any) -> None:
+    """FP8 of transformers keeps the layout of the plain stack, [experts, in, out], and that of its scales."""
+    section = {"quant_method": "fp8", "weight_block_size": blocks, "modules_to_not_convert": ["lm_head"]}
+    packed, plain = engines(LLAMA4, section, tmp_path, make_engine)
+    assert packed.model.get_submodule("layers.0.ffn.experts.gate").packing.name == (
+        "fp8_block" if blocks else "fp8_tensor"
+    )
+    assert torch.equal(packed.forward(IDS), plain.forward(IDS))
+
+
+def test_blocks_over_rows_by_turns_are_refused(tmp_path: Path, make_engine: Any) -> None:
+    """Every block of such a stack has rows of gate and of up."""
+    section = SECTIONS["fp8 blocks"] | {"modules_to_not_convert": ["lm_head"]}
+    folder, _ = write_pair(GPT_OSS | {"intermediate_size": 128}, section, tmp_path)
+    with pytest.raises(CannotSay, match="lies across two projections"):
+        make_engine(folder, runtime="native")
 
 
 def test_an_expert_cache_changes_nothing(tmp_path: Path, make_engine: Any) -> None:
