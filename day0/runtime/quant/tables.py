@@ -66,6 +66,8 @@ def look_up(table: torch.Tensor, stored: torch.Tensor, out: torch.Tensor | None 
     index = bytes_.view(-1).int()
     if numbers == 2:
         torch.index_select(table.view(_PAIR).view(-1), 0, index, out=out.view(-1).view(_PAIR))
+    elif numbers == 1:
+        torch.index_select(table.view(-1), 0, index, out=out.view(-1))
     else:
-        torch.index_select(table.view(-1, numbers), 0, index, out=out.view(-1, numbers))
+        torch.index_select(table, 0, index, out=out.view(-1, numbers))
     return out
