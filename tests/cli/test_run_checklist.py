@@ -147,7 +147,7 @@ def test_one_phase_alone_is_incomplete(run_quick: Run, tiny_llama: Path) -> None
 def test_what_was_not_checked_is_listed(tiny_llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--checklist", "quick", "--phase", "loading", "--device", "cpu", "--report-dir", str(tmp_path), "--json"]
     assert main(["run-checklist", str(tiny_llama), *options]) == 4
-    assert "not checked: startup.first-forward, " in capsys.readouterr().err
+    assert "not checked: startup.device, " in capsys.readouterr().err
 
 
 def test_a_reference_asked_for_is_required(run_quick: Run, tiny_llama: Path) -> None:
@@ -312,6 +312,6 @@ def test_the_other_families_are_ready(run_quick: Run, request: pytest.FixtureReq
 
 
 def test_every_number_of_the_document_is_a_number(tiny_llama: Path) -> None:
-    asked = Asked(str(tiny_llama), "quick", ("loading",), "runtime", None, EngineSettings(device="cpu"), 0, None)
+    asked = Asked(str(tiny_llama), "quick", ("loading",), "runtime", None, EngineSettings(device="cpu"), None, 0, None)
     result, key = run(asked, None)
     assert result.seconds > 0 and all(isinstance(value, str) for value in key.values())
