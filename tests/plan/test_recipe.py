@@ -67,8 +67,18 @@ def test_the_packaged_recipes_can_be_read(profiles: dict[str, ArchitectureProfil
 LAUNCHED = ("kimi_k3", "kimi_k2", "deepseek_v32", "deepseek_v4", "glm_moe_dsa", "qwen3_moe", "qwen3_5_moe", "gpt_oss")
 
 
-RELEASES = ("", "org/K2-Instruct", "org/Kimi-K2-Thinking", "org/DeepSeek-R1", "org/DeepSeek-V3.1", "org/GLM-4.7-FP8",
-            "org/Qwen3-Coder-480B", "org/Qwen3-235B-Instruct-2507", "org/Qwen3-Next-Thinking", "org/Qwen3.6-35B")  # fmt: skip
+RELEASES = (
+    "",
+    "org/K2-Instruct",
+    "org/Kimi-K2-Thinking",
+    "org/DeepSeek-R1",
+    "org/DeepSeek-V3.1",
+    "org/GLM-4.7-FP8",
+    "org/Qwen3-Coder-480B",
+    "org/Qwen3-235B-Instruct-2507",
+    "org/Qwen3-Next-80B-Thinking",
+    "org/Qwen3.6-35B",
+)
 MACHINES = ("h200:8", "b300:8", "mi355x:8", "gaudi3:8")
 
 
