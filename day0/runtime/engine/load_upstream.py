@@ -81,6 +81,9 @@ def load_upstream(
     check_context(completed(profile, files, definition), settings)
     if settings.kv_dtype not in ("auto", str(dtype).removeprefix("torch.")):
         raise InputError("transformers keeps its cache in the dtype of the model", where="--kv-dtype", hint="auto")
+    if settings.offload != "none":
+        fault = CannotSay("transformers holds every weight: layers do not come and go", where=files.id)
+        raise _both(native_gap(files, profile), fault)
     _check_room(files, dtype, device)
     try:
         decoder, report = load_decoder(files, profile, definition, dtype, device)

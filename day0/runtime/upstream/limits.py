@@ -34,6 +34,7 @@ def _limits(decoder: UpstreamDecoder, cost: CacheCost) -> Iterator[str]:
         yield f"{name} is code of the model's own repository, run as it is"
     yield f"transformers {__version__} runs the model ({name}): the operator whitelist says nothing of its numbers"
     yield "sequences of a step run one after another: throughput does not grow with concurrency"
+    yield "what one request computed of a prompt is not used for another"
     yield from _cache_limits(decoder, cost)
     if definition.config.get_text_config(decoder=True) is not definition.config:
         yield "only the text part of the model is run: images and sounds are not taken"

@@ -91,3 +91,9 @@ def test_what_does_not_fit_is_refused_before_it_is_read(gpt2: Path, monkeypatch:
     monkeypatch.setattr("day0.runtime.engine.load_upstream.free_bytes", lambda device: 1000)
     with pytest.raises(EnvironmentFault, match=r"the weights need 0\.0 GiB as torch\.float32"):
         load(gpt2)
+
+
+@pytest.mark.parametrize("place", ["disk", "host"])
+def test_weights_that_come_and_go_are_refused_and_not_held_all_the_same(gpt2: Path, place: str) -> None:
+    with pytest.raises(CannotSay, match="holds every weight"):
+        load(gpt2, offload=place)
