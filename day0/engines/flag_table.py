@@ -10,6 +10,10 @@ from day0.plan.engine_version import version_numbers
 from day0.source.data_files import data_path, load_yaml
 
 
+NOTHING = "nothing took its place"
+"""How the record begins what it says of a flag without a successor."""
+
+
 @dataclass(frozen=True, slots=True)
 class FlagTable:
     """`flags` maps a flag to a mark ("x" or ".") for each of `versions`; `replaced` says what came after some.
@@ -61,7 +65,9 @@ class FlagTable:
     def _complaint(self, name: str, marks: str, places: tuple[int, ...]) -> str:
         where = f"{self.engine} {self.versions[places[-1]]}"
         if name in self.replaced:
-            return f"{name} is not a flag of {where}: use {self.replaced[name]}"
+            successor = self.replaced[name]
+            advice = successor if successor.startswith(NOTHING) else f"use {successor}"
+            return f"{name} is not a flag of {where}: {advice}"
         if "x" in marks[places[-1] :]:
             return f"{name} is not a flag of {where}: it came by {self.versions[marks.index('x', places[-1])]}"
         if "x" in marks:

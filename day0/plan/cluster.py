@@ -140,17 +140,17 @@ def _build(values: Mapping[str, Any], where: str, notes: tuple[str, ...] = ()) -
     missing = [key for key in ("name", *_NUMBERS, "tflops") if key not in values]
     if missing:
         raise InputError(f"missing key {', '.join(map(repr, missing))}", where=where, hint="or name a known `gpu`")
-    name = str(values["name"])
+    name = _word(values, "name", where)
     gpu = Gpu(
         name=name,
-        title=str(values.get("title", name)),
-        vendor=str(values.get("vendor", "")),
-        generation=str(values.get("generation", "")),
+        title=_word({"title": name, **values}, "title", where),
+        vendor=_word({"vendor": "", **values}, "vendor", where),
+        generation=_word({"generation": "", **values}, "generation", where),
         memory_bytes=int(_positive(values, "memory_bytes", where)),
         bandwidth=_positive(values, "bandwidth_gb_s", where) * _GB,
         flops=_rates(values["tflops"], where),
         link_bandwidth=_positive(values, "link_gb_s", where) * _GB,
-        sources={str(key): str(source) for key, source in (values.get("sources") or {}).items()},
+        sources=_sources(values.get("sources") or {}, where),
     )
     cluster = Cluster(
         gpu=gpu,
@@ -175,6 +175,18 @@ def _rates(value: Any, where: str) -> dict[str, float]:
             f"unknown rate {', '.join(unknown)}", where=f"{where}: tflops", hint=f"known: {', '.join(_RATES)}"
         )
     return {str(name): _positive(value, name, f"{where}: tflops") * 1e12 for name in value}
+
+
+def _sources(value: Any, where: str) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise InputError("sources must map a key to where its figure is from", where=f"{where}: sources")
+    return {str(key): str(source) for key, source in value.items()}
+
+
+def _word(values: Mapping[str, Any], key: str, where: str) -> str:
+    if not isinstance(values[key], str):
+        raise InputError(f"{key} must be a text, got {values[key]!r}", where=where)
+    return str(values[key])
 
 
 def _positive(values: Mapping[str, Any], key: str, where: str) -> float:
