@@ -12,7 +12,7 @@ from day0.engines.launch import Launch, LaunchRequest
 from day0.engines.table import LAUNCHERS
 from day0.errors import ExitCode, InputError
 from day0.plan import questions
-from day0.plan.accounting import Accounting, accounting_for
+from day0.plan.accounting import ACCOUNTINGS, Accounting, accounting_for
 from day0.plan.cluster import Cluster, parse_cluster
 from day0.plan.layout import LayoutRequest
 from day0.plan.packing_unsaid import unsaid_packing
@@ -108,6 +108,9 @@ def command(
 
 def _accounting(saved: PlanFile | None, engine: options.Engine | None, version: str | None) -> Accounting:
     if engine is None and saved is not None:
+        if saved.engine not in ACCOUNTINGS:
+            known = ", ".join(ACCOUNTINGS)
+            raise InputError(f"engine.name {saved.engine!r} is not known", where="--load", hint=f"known: {known}")
         return accounting_for(saved.engine, version or saved.engine_version)
     return accounting_for((engine or options.Engine.DAY0).value, version)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from day0.engines.launch import Flag, Launch, LaunchRequest, command_lines
 
-
 DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 """The checkpoint's main dtype, which plans count in, as `--dtype` takes it; left to itself a CPU takes float32."""
 

@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from day0.plan.engine_version import version_numbers
 from day0.source.data_files import data_path, load_yaml
 
-
 NOTHING = "nothing took its place"
 """How the record begins what it says of a flag without a successor."""
 

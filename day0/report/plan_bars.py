@@ -22,6 +22,7 @@ LINES: Mapping[str, tuple[str, str, str]] = {
 
 FREE = ("·", "dim", "free")
 END_OF_GPU = "┃"
+UNKNOWN = "–"
 
 
 def whole_bytes(ranks: Sequence[Mapping[str, Any]]) -> int:
@@ -92,22 +93,22 @@ def free_text(rank: Mapping[str, Any]) -> str:
 
 
 def size_text(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f} GiB"
+    return UNKNOWN if value is None else f"{value:.1f} GiB"
 
 
 def count_text(value: float | None) -> str:
     if value is None:
-        return "–"
+        return UNKNOWN
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"
 
 
 def signed_text(value: float | None) -> str:
     """A difference with its sign."""
-    return "–" if value is None else f"{'+' if value >= 0 else '−'}{count_text(abs(value))}"
+    return UNKNOWN if value is None else f"{'+' if value >= 0 else '−'}{count_text(abs(value))}"
 
 
 def milliseconds_text(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.1f} ms"
+    return UNKNOWN if value is None else f"{value:,.1f} ms"
 
 
 def headroom_text(plan: Mapping[str, Any], workload: Mapping[str, Any]) -> str:
@@ -128,3 +129,12 @@ def headroom_text(plan: Mapping[str, Any], workload: Mapping[str, Any]) -> str:
 
 def _counted(value: float, noun: str) -> str:
     return f"{count_text(value)} {noun}{'' if value == 1 else 's'}"
+
+
+def bound_text(plan: Mapping[str, Any]) -> str:
+    """What can be said of a plan with parts that are not sized."""
+    if plan["ranks"]:
+        return "the figures leave this out: at least this much memory, at most these requests"
+    if plan["notes"]:
+        return "all that bounds it is in the notes"
+    return "nothing bounds it: the model came without tensor headers, which would say how large its weights are"

@@ -9,9 +9,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from day0.engines.shell import shell_line
-from day0.report.plan_bars import GIB, LINES, free_text, fullest, headroom_text, ranks_text, whole_bytes
+from day0.report.plan_bars import GIB, LINES, bound_text, free_text, fullest, headroom_text, ranks_text, whole_bytes
 from day0.report.plan_document import PlanDocument
-from day0.report.plan_text import ROWS, SIDE_BY_SIDE
+from day0.report.plan_text import SIDE_BY_SIDE, compared
 
 COLOURS = {
     "weights": "#3b6fb6",
@@ -41,7 +41,7 @@ def html_document(document: PlanDocument) -> str:
     return template.render(
         document=document,
         best=document.plans[:SIDE_BY_SIDE],
-        rows=ROWS,
+        rows=compared(document.plans[:SIDE_BY_SIDE]),
         colours=COLOURS,
         verdicts=VERDICTS,
         words={name: words for name, (_, _, words) in LINES.items()},
@@ -51,6 +51,7 @@ def html_document(document: PlanDocument) -> str:
         free_text=free_text,
         ranks_text=ranks_text,
         headroom_text=headroom_text,
+        bound_text=bound_text,
         shell_line=shell_line,
         used=_used_lines(document),
     )

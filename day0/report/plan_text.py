@@ -13,7 +13,9 @@ from rich.text import Text
 from day0.report.plan_bars import (
     GIB,
     LINES,
+    UNKNOWN,
     bar,
+    bound_text,
     count_text,
     free_text,
     fullest,
@@ -50,7 +52,7 @@ ROWS: Mapping[str, Row] = {
     "first token": _estimated("ttft_ms", milliseconds_text),
     "each token": _estimated("tpot_ms", milliseconds_text),
     "tokens/s": _estimated("tokens_per_s", count_text),
-    "bound by": lambda plan: (plan["estimate"] or {}).get("bound", "–"),
+    "bound by": lambda plan: (plan["estimate"] or {}).get("bound", UNKNOWN),
 }
 """What is compared of plans, in order; times are estimates."""
 
@@ -108,15 +110,21 @@ def _side_by_side(plans: Sequence[Mapping[str, Any]], width: int) -> Table:
     bars = [_bar_of_fullest(plan, cell) for plan in plans]
     table.add_row("fullest rank", *(drawn for drawn, _ in bars))
     table.add_row("", *(Text(words, "dim") for _, words in bars))
-    for name, text in ROWS.items():
-        table.add_row(name, *(text(plan) for plan in plans))
+    for name, texts in compared(plans).items():
+        table.add_row(name, *texts)
     return table
+
+
+def compared(plans: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """The rows of the comparison, a text for each plan; rows that say nothing of any are left out."""
+    rows = {name: tuple(text(plan) for plan in plans) for name, text in ROWS.items()}
+    return {name: texts for name, texts in rows.items() if set(texts) != {UNKNOWN}}
 
 
 def _bar_of_fullest(plan: Mapping[str, Any], width: int) -> tuple[RenderableType, str]:
     rank = fullest(plan)
     if rank is None:
-        return "–", ""
+        return UNKNOWN, ""
     return bar(rank, width, whole_bytes([rank])), free_text(rank)
 
 
@@ -171,6 +179,7 @@ def _figures(ranks: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Table:
 def _remarks(plan: Mapping[str, Any], document: PlanDocument) -> Iterator[tuple[str, Sequence[str], str]]:
     broken = [f"{each['rule']}: {each['message']}\n    -> {each['fix']}" for each in plan["violations"]]
     yield "Does not hold", broken, "bold red"
-    yield "Not sized", plan["unsized"], "bold yellow"
+    unsized = [*plan["unsized"], f"-> {bound_text(plan)}"] if plan["unsized"] else []
+    yield "Not sized", unsized, "bold yellow"
     yield "Otherwise than the plan file says", document.changes, "bold yellow"
     yield "Notes", [*plan["notes"], *plan["launch"]["notes"]], "bold"

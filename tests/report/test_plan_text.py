@@ -17,10 +17,10 @@ from day0.plan.plan import Planner
 from day0.plan.search import Answer, search, validate
 from day0.plan.workload import make_workload
 from day0.profile.read import read_profile
-from day0.report.plan_bars import LINES, bar, cells, count_text, headroom_text, whole_bytes
+from day0.report.plan_bars import LINES, bar, bound_text, cells, count_text, headroom_text, whole_bytes
 from day0.report.plan_document import PlanDocument, plan_document
 from day0.report.plan_html import html_document
-from day0.report.plan_text import ROWS, render
+from day0.report.plan_text import ROWS, compared, render
 from day0.source.resolve import resolve
 
 HOSTILE = "<b>[bold]it's</b>"
@@ -152,3 +152,22 @@ def test_a_page_quotes_commands_for_a_shell() -> None:
 )
 def test_counts_keep_what_matters(value: float | None, text: str) -> None:
     assert count_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ({"ranks": [{}], "notes": []}, "at least this much memory"),
+        ({"ranks": [], "notes": ["the stored weights are 3 GiB"]}, "in the notes"),
+        ({"ranks": [], "notes": []}, "without tensor headers"),
+    ],
+)
+def test_what_is_not_sized_comes_with_its_bound(plan: dict[str, list[object]], words: str) -> None:
+    assert words in bound_text(plan)
+
+
+def test_rows_that_say_nothing_are_left_out() -> None:
+    plan = document("b300:8", tp=8).plans[0]
+    unknown = {**plan, "estimate": None, "max_context": None, "headroom": dict.fromkeys(plan["headroom"])}
+    assert {"first token", "longest context", "tokens/s"} <= set(compared([plan])) - set(compared([unknown]))
+    assert set(compared([plan, unknown])) == set(compared([plan]))
