@@ -92,25 +92,27 @@ class FetchedMatrix(nn.Module):
         super().__init__()
         self.size = matrix.size
         self.bias = matrix.bias
-        self._packed = matrix if isinstance(matrix, PackedParts) else None
-        self._roles = self._packed.roles if self._packed is not None else ("weight",)
+        # Shapes of one expert's share by role; of the matrix itself nothing is kept, or it would be given memory.
+        packed = matrix if isinstance(matrix, PackedParts) else None
+        roles = ("weight",) if packed is None else packed.roles
+        self._packing = None if packed is None else packed.packing
+        self._shapes = {role: matrix.get_parameter(role).shape[1:] for role in roles}
         self._place = place
         self._store = store
         self._workspace = workspace
 
     def convert(self, experts: list[int], out: torch.Tensor) -> None:
         """Write the chosen experts' numbers to out [chosen, out, in]."""
-        if self._packed is None:
+        if self._packing is None:
             for place, expert in enumerate(experts):
                 out[place].copy_(self._read("weight", expert))
             return
-        parts = {role: _stack([self._read(role, expert) for expert in experts], out.device) for role in self._roles}
-        self._workspace.decoder.decode_some(self._packed.packing, parts, range(len(experts)), out)
+        parts = {role: _stack([self._read(role, expert) for expert in experts], out.device) for role in self._shapes}
+        self._workspace.decoder.decode_some(self._packing, parts, range(len(experts)), out)
 
     def _read(self, role: str, expert: int) -> torch.Tensor:
-        found = self._store.read(f"{self._place}.{role}", expert)
-        wanted = getattr(self._packed, role).shape[1:] if self._packed is not None else torch.Size(self.size)
-        return found.reshape(wanted)  # a scale of one entry may be stored with an axis or without
+        # A scale of one entry may be stored with an axis or without.
+        return self._store.read(f"{self._place}.{role}", expert).reshape(self._shapes[role])
 
 
 def _stack(shares: list[torch.Tensor], device: torch.device) -> torch.Tensor:
