@@ -30,6 +30,9 @@ class EngineSettings:
     `prefix_caching` reuses what earlier requests with the same beginning have computed; for models with recurrent state
     up to where a copy of the state was kept, in `snapshot_bytes` of host memory at most. While sequences run,
     `watermark` of the pages is not given to new ones, so that those need not be put back at once.
+
+    `tp` ranks cut each layer between them, `pp` stages have layers of their own, `dp` replicas sequences of their own;
+    over the `tp` x `dp` ranks of a stage experts are dealt into `ep` lots (`docs/parallel.md`).
     """
 
     device: str = "auto"
@@ -54,9 +57,16 @@ class EngineSettings:
     trust_remote_code: bool = False
     offload: str = "none"
     weight_budget: int = 0
+    tp: int = 1
+    ep: int = 1
+    pp: int = 1
+    dp: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("page_size", "max_num_seqs", "max_num_batched_tokens", "workspace_experts"):
+        for name in (
+            *("page_size", "max_num_seqs", "max_num_batched_tokens", "workspace_experts"),
+            *("tp", "ep", "pp", "dp"),
+        ):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}", where="settings")
         if not 0.0 <= self.watermark < 1.0:

@@ -16,6 +16,8 @@ from torch import nn
 
 from day0.errors import InputError
 from day0.profile.tensor_spec import TensorSpec
+from day0.runtime.parallel.reading import WHOLE, take
+from day0.runtime.parallel.shares import Share
 from day0.runtime.placement import parameter_paths, pieces
 from day0.runtime.quant.parts import DTYPES, PackedParts
 from day0.source.model_files import ModelFiles, TensorHeader
@@ -49,6 +51,7 @@ class _Read:
     name: str
     spec: TensorSpec
     expert: int | None
+    share: Share
 
 
 Modules = Mapping[str, nn.Module]
@@ -67,12 +70,14 @@ def load_weights(
     dtype: torch.dtype,
     device: torch.device,
     as_stored: Collection[str] = (),
+    shares: Mapping[str, Share] | None = None,
 ) -> LoadReport:
     """Fill modules built on the meta device with the expected tensors of `files`, shard by shard.
 
     Parameters are in `dtype` except those whose spec stays float32, parts of packed matrices, and the paths
-    `as_stored`, which keep the dtype of their file. Raises InputError
-    where a tensor is missing, has another shape or cannot be read, CannotSay where one cannot be taken apart.
+    `as_stored`, which keep the dtype of their file. `shares` says by a spec's name what of the tensor is read here;
+    the spec is of what is then left. Raises InputError where a tensor is missing, has another shape or cannot be read,
+    CannotSay where one cannot be taken apart.
     """
     assert files.tensors is not None and files.folder is not None, "the caller checks that there are weights"
     started = time.perf_counter()
@@ -81,21 +86,22 @@ def load_weights(
         if spec.path in as_stored:
             homes[spec.path].dtype = DTYPES[files.tensors[spec.name].dtype]
     count = bytes_read = 0
-    for shard, reads in _by_shard(specs, files.tensors).items():
+    for shard, reads in _by_shard(specs, files.tensors, shares).items():
         try:
             with safe_open(files.folder / shard, framework="pt") as stored:
                 for read in reads:
                     where = f"{shard}: {read.name}"
-                    for path, piece in pieces(read.spec, stored.get_tensor(read.name), where):
+                    found = take(read.share, stored, read.name, where)
+                    for path, piece in pieces(read.spec, found, where):
                         homes[path].take_in(_checked(read, piece, homes[path], where), read.expert)
                     count += 1
-                    bytes_read += files.tensors[read.name].nbytes
+                    bytes_read += found.nbytes if read.share.counts else 0
         except (SafetensorError, OSError) as error:
             raise InputError(f"cannot be read: {error}", where=shard) from error
     unwritten = tuple(sorted(path for path, home in homes.items() if home.values is None))
     for home in homes.values():
         home.settle()
-    held = sum(parameter.nbytes for parameter in all_parameters(modules).values())
+    held = sum(home.parameter.nbytes for home in homes.values())
     mapped = sum(home.parameter.nbytes for home in homes.values() if home.mapped)
     return LoadReport(count, bytes_read, held, unwritten, time.perf_counter() - started, mapped)
 
@@ -151,22 +157,28 @@ def _homes(
     """Every parameter of the modules by its path."""
     wide = {path for spec in specs if spec.keep_float32 for path in parameter_paths(spec)}
     for prefix, root in modules.items():
-        for place, owner in root.named_modules(prefix=prefix.removesuffix(".")):
+        owners = dict(root.named_modules())
+        for name, parameter in root.named_parameters():
+            place, _, leaf = name.rpartition(".")
+            owner, path = owners[place], prefix + name
             stored = owner.stored if isinstance(owner, PackedParts) else {}
-            for leaf, parameter in owner.named_parameters(recurse=False):
-                path = f"{place}.{leaf}" if place else leaf
-                whole = leaf in stored or not parameter.dtype.is_floating_point  # parts of packings, tables of ids
-                kept = parameter.dtype if whole else torch.float32 if path in wide else dtype
-                yield path, _Home(owner, leaf, parameter.shape, kept, device, stored.get(leaf))
+            whole = leaf in stored or not parameter.dtype.is_floating_point  # parts of packings, tables of ids
+            kept = parameter.dtype if whole else torch.float32 if path in wide else dtype
+            yield path, _Home(owner, leaf, parameter.shape, kept, device, stored.get(leaf))
 
 
-def _by_shard(specs: tuple[TensorSpec, ...], headers: Mapping[str, TensorHeader]) -> dict[str, list[_Read]]:
+def _by_shard(
+    specs: tuple[TensorSpec, ...], headers: Mapping[str, TensorHeader], shares: Mapping[str, Share] | None = None
+) -> dict[str, list[_Read]]:
     """Reads in file order within each shard, so that a disk is read forwards."""
     check_present(specs, headers)
     reads: dict[str, list[_Read]] = defaultdict(list)
     for spec in specs:
-        for expert, name in enumerate(spec.names()):
-            reads[headers[name].shard].append(_Read(name, spec, expert if spec.experts else None))
+        share, names = (shares or {}).get(spec.name, WHOLE), spec.names()
+        if spec.experts and share.experts is not None:
+            names = names[share.experts.start : share.experts.stop]
+        for expert, name in enumerate(names):
+            reads[headers[name].shard].append(_Read(name, spec, expert if spec.experts else None, share))
     for shard in reads.values():
         shard.sort(key=lambda read: headers[read.name].begin)
     return dict(sorted(reads.items()))

@@ -6,9 +6,11 @@ import torch
 from torch import nn
 
 from day0.profile.profile import GroupedQueryAttention
+from day0.runtime.batch import SequenceGroup
 from day0.runtime.models.build import Build
-from day0.runtime.models.context import LayerContext
+from day0.runtime.models.context import Choice, LayerContext
 from day0.runtime.models.linear import weight
+from day0.runtime.models.norms import rms_norm_over_ranks
 
 
 class HeadNormWeight(nn.Module):
@@ -26,6 +28,7 @@ class GroupedQueryBlock(nn.Module):
         super().__init__()
         self.spec = spec
         self.ops = build.ops
+        self.tp = build.ranks.tp
         self.norm_eps, self.plus_one = build.norm_eps, build.norm_kind == "rms_plus_one"
         hidden, query, gate = build.hidden, spec.num_heads * spec.head_dim, spec.output_gate
         self.q_proj = build.linear(hidden, 2 * query if gate is not None and gate.in_query else query, spec.qkv_bias)
@@ -48,13 +51,19 @@ class GroupedQueryBlock(nn.Module):
         for name, tensor in (("q", q), ("k", k), ("v", v)):
             if tensor is not None:
                 context.save(f"mixer.{name}", tensor)
-        output = self._attend(q, *self._planes(k, v, context), context)
+        planes = self._planes(k, v, context)
+        output = self._attend(q, *planes, self.choose(x, context), context)
         if self.spec.output_norm:
             output = self.ops["unit_rms_norm"](output, self.norm_eps)
         context.save("mixer.attention", output)
         if self.spec.output_gate is not None:
             output = self._gated(output, self.g_proj(x) if gate is None else gate, context)
         return self.o_proj(output.flatten(1))
+
+    def choose(self, x: torch.Tensor, context: LayerContext) -> tuple[Choice, ...]:
+        """What of the past each group's queries read: here all that the window lets them see."""
+        del x
+        return (None,) * len(context.batch.groups)
 
     def _queries(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Queries [tokens, heads, head_dim], and the gate [tokens, heads x head_dim] where q_proj yields both."""
@@ -95,7 +104,15 @@ class GroupedQueryBlock(nn.Module):
         if form is None:
             return q, k
         q_weight, k_weight = (None if norm is None else norm.weight for norm in (self.q_norm, self.k_norm))
+        if form == "all" and not self.tp.alone:
+            return self._normed_over_ranks(q, q_weight), None if k is None else self._normed_over_ranks(k, k_weight)
         return self.ops["qk_norm"](q, k, q_weight, k_weight, self.norm_eps, form, self.plus_one)
+
+    def _normed_over_ranks(self, x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+        """The norm of all heads together, of which this rank has x [tokens, heads, head_dim]."""
+        assert weight is not None, "a norm over all heads has a weight"
+        normed = rms_norm_over_ranks(x.flatten(1), weight, self.norm_eps, self.tp, plus_one=self.plus_one)
+        return normed.view_as(x)
 
     def _planes(
         self, k: torch.Tensor | None, v: torch.Tensor | None, context: LayerContext
@@ -107,19 +124,33 @@ class GroupedQueryBlock(nn.Module):
         return context.cache.plane(self.spec.cache_of, "k"), context.cache.plane(self.spec.cache_of, "v")
 
     def _attend(
-        self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, context: LayerContext
+        self,
+        q: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        choices: tuple[Choice, ...],
+        context: LayerContext,
     ) -> torch.Tensor:
         """Weighted sums of values, [tokens, heads, value_dim]."""
+        parts = []
+        for group, choice in zip(context.batch.groups, choices, strict=True):
+            queries = q[group.start : group.end].unflatten(0, (group.sequences, group.length))
+            parts.append(self._attend_group(queries, k_cache, v_cache, group, choice).flatten(0, 1))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _attend_group(
+        self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, group: SequenceGroup, choice: Choice
+    ) -> torch.Tensor:
+        """The same of one group, [sequences, length, heads, value_dim]; this block makes no choice."""
+        assert choice is None
         spec = self.spec
         plain = spec.value_dim == spec.head_dim and spec.softcap is None and not (spec.chunked or spec.sinks)
         attend = self.ops["paged_gqa_attention" if plain else "paged_gqa_attention_variant"]
         traits = () if plain else (spec.chunked, self.sinks, spec.softcap)
-        parts = []
-        for group in context.batch.groups:
-            queries = q[group.start : group.end].unflatten(0, (group.sequences, group.length))
-            found = attend(queries, k_cache, v_cache, group.kv_slots, group.context, spec.scale, spec.window, *traits)
-            parts.append(found.flatten(0, 1))
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        output: torch.Tensor = attend(
+            q, k_cache, v_cache, group.kv_slots, group.context, spec.scale, spec.window, *traits
+        )
+        return output
 
     def _gated(self, output: torch.Tensor, gate: torch.Tensor, context: LayerContext) -> torch.Tensor:
         context.save("mixer.gate", gate)

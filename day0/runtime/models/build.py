@@ -10,12 +10,18 @@ from day0.profile.profile import NormKind
 from day0.runtime.models.linear import Linear, RMSNorm
 from day0.runtime.models.norms import NORMS, UnitNorm
 from day0.runtime.ops.registry import Operators
+from day0.runtime.parallel.ranks import ALONE, Ranks
+
+
+class Elsewhere(nn.Module):
+    """Stands for what another stage of the pipeline has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
     """One model's common facts, and the modules that follow from them.
 
+    Specs and sizes are those of this rank, of the `ranks` that share the model; the hidden size is never cut.
     `norm_kind` is that of the norms over the hidden size and of those that the spec of a block leaves to the model.
     """
 
@@ -24,6 +30,7 @@ class Build:
     ops: Operators
     norm_kind: NormKind = "rms"
     num_layers: int = 1
+    ranks: Ranks = ALONE
 
     def linear(self, in_features: int, out_features: int, bias: bool = False) -> Linear:
         """x [tokens, in] -> [tokens, out]."""

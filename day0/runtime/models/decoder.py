@@ -11,17 +11,19 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from day0.profile.profile import ArchitectureProfile, RopeSpec
+from day0.profile.profile import ArchitectureProfile, LayerSpec, RopeSpec
 from day0.runtime.batch import ForwardBatch
 from day0.runtime.cache.storage import CacheStorage
-from day0.runtime.models.build import Build
+from day0.runtime.models.build import Build, Elsewhere
 from day0.runtime.models.context import Carried, LayerContext
 from day0.runtime.models.ends import Head, InputTable, LayerInputs, TiedBias
 from day0.runtime.models.layer import DecoderLayer
 from day0.runtime.models.linear import Linear
-from day0.runtime.models.residual import Stream, make_output, open_stream
+from day0.runtime.models.residual import Stream, make_output, open_stream, packed_shape
 from day0.runtime.ops.registry import Operators
 from day0.runtime.ops.rope import multi_axis_rope_table, rope_frequencies, rope_table
+from day0.runtime.parallel.local_specs import local_layers, stage_layers
+from day0.runtime.parallel.ranks import ALONE, Ranks
 from day0.runtime.quant.workspace import Workspace
 
 
@@ -43,51 +45,91 @@ class Decoder(nn.Module):
 
     `workspace` is what packed matrices are turned back in, once some module is packed (`models/packed.py`). `dtype` is
     that of activations. `store` has a layer's weights in place while the layer runs, where they do not stay;
-    the tables `kept_as_stored` have the dtype of their file.
+    the tables `kept_as_stored` have the dtype of their file. Where `ranks` share the model, `own_layers` are the specs
+    of what this one holds, and all of them call `forward` together.
     """
 
-    def __init__(self, profile: ArchitectureProfile, ops: Operators) -> None:
+    def __init__(self, profile: ArchitectureProfile, ops: Operators, ranks: Ranks = ALONE) -> None:
         super().__init__()
         self.profile = profile
         self.ops = ops
+        self.ranks = ranks
+        layers = local_layers(profile, ranks.layout)
+        own = stage_layers(profile, ranks.layout)[ranks.place.stage]
+        self.own_layers = layers[own.start : own.stop]
         self.workspace: Workspace | None = None
         self.dtype = torch.float32
         self.store: Holding = Resident()
         self.kept_as_stored: tuple[str, ...] = ()
-        build = Build(profile.hidden_size, profile.norm_eps, ops, profile.norm_kind, profile.num_layers)
+        build = Build(profile.hidden_size, profile.norm_eps, ops, profile.norm_kind, profile.num_layers, ranks)
         inputs = profile.ends.per_layer
         self.embed = InputTable(profile, build)
         self.per_layer = None if inputs is None else LayerInputs(inputs, profile.num_layers, build)
-        self.layers = nn.ModuleList(DecoderLayer(spec, build, inputs) for spec in profile.layers)
+        self.layers = nn.ModuleList(
+            DecoderLayer(spec, build, inputs) if spec.index in own else Elsewhere() for spec in layers
+        )
         self.output_res = make_output(profile.residual, build)
         self.norm = build.norm(profile.hidden_size)
         self.head = Head(profile.ends, build)
         self.lm_head = _own_head(profile, build)
-        self._ropes = _rope_specs(profile)
+        for name in _ends_elsewhere(profile, ranks):
+            setattr(self, name, Elsewhere())
+        self._ropes = _rope_specs(self.own_layers)
         self._frequencies = cache(self._make_frequencies)  # on first use: the device is known once weights are loaded
 
     def forward(self, batch: ForwardBatch, cache: CacheStorage) -> torch.Tensor:
         """Logits of the batch's wanted rows, [wanted, vocab] float32; writes cache and states of all its tokens."""
+        rotations, carried = self._rotations(batch.positions), Carried()
+        stream = self._opened(batch, carried) if self.ranks.first_stage else self._taken_over(batch)
+        for spec in self.own_layers:
+            with self.store.holding(spec.index):
+                self.layers[spec.index](stream, LayerContext(spec.index, batch, cache, rotations, carried))
+        if self.ranks.last_stage:
+            logits = self._head(stream, batch)
+        else:
+            self.ranks.pp.hand_on(stream.packed(), self.ranks.place.stage + 1)
+            shape = (batch.rows.shape[0], self.profile.vocab_size)
+            logits = torch.empty(shape, dtype=torch.float32, device=batch.rows.device)
+        return self.ranks.pp.share_out(logits, self.ranks.layout.pp - 1)
+
+    @torch.inference_mode()
+    def serve_others(self) -> None:
+        """A step of a rank whose own sequences have nothing to do: other replicas may want the experts it has."""
+        nothing = torch.empty(0, self.profile.hidden_size, dtype=self.dtype, device=self._device)
+        for spec in self.own_layers:
+            with self.store.holding(spec.index):
+                layer = self.layers[spec.index]
+                assert isinstance(layer, DecoderLayer)
+                layer.serve_others(nothing)
+
+    def _opened(self, batch: ForwardBatch, carried: Carried) -> Stream:
+        """The stream before the first layer."""
         x = self.embed(batch.token_ids, self.dtype)
         if batch.image_rows is not None:
             x = self.ops["embedding_scatter"](x, batch.image_rows, batch.image_embeddings)
         if batch.trace is not None:
             batch.trace.save("embed", x)
-        rotations = self._rotations(batch.positions)
-        stream, carried = open_stream(self.profile.residual, x), Carried()
         if self.per_layer is not None:
             carried.layer_inputs = self.per_layer(batch.token_ids, x)
-        for index, layer in enumerate(self.layers):
-            with self.store.holding(index):
-                layer(stream, LayerContext(index, batch, cache, rotations, carried))
-        return self._head(stream, batch)
+        return open_stream(self.profile.residual, x)
+
+    def _taken_over(self, batch: ForwardBatch) -> Stream:
+        """The stream as the stage before leaves it."""
+        first, hidden = self.own_layers[0].index, self.profile.hidden_size
+        shape = packed_shape(self.profile.residual, first, batch.num_tokens, hidden)
+        into = torch.empty(shape, dtype=self.dtype, device=batch.positions.device)
+        return Stream.unpacked(self.ranks.pp.take_over(into, self.ranks.place.stage - 1))
 
     def _head(self, stream: Stream, batch: ForwardBatch) -> torch.Tensor:
         mix, weights = self.output_res.read(stream)
         normed = self.norm(mix[batch.rows])
-        own = self.lm_head
-        matrix = own.matrix() if isinstance(own, Linear) else self.embed.weight[: self.profile.vocab_size]
+        own, ends, tp = self.lm_head, self.profile.ends, self.ranks.tp
+        columns = self.profile.vocab_size
+        if not isinstance(own, Linear) and not tp.alone:
+            columns += ends.extra_rows  # the table is cut with them
+        matrix = own.matrix() if isinstance(own, Linear) else self.embed.weight[:columns]
         logits = self.head(normed, matrix, None if own is None else own.bias)
+        logits = tp.gather_columns(logits, columns)[:, : self.profile.vocab_size]
         if batch.trace is not None:
             if weights is not None:
                 batch.trace.save("output_mix", mix)
@@ -109,24 +151,37 @@ class Decoder(nn.Module):
                 tables[spec] = rope_table(positions, frequencies, factor)
         return tables
 
+    @property
+    def _device(self) -> torch.device:
+        return next(self.parameters()).device
+
     def _make_frequencies(self) -> dict[RopeSpec, tuple[torch.Tensor, float]]:
         found = {}
         for spec in self._ropes:
             frequencies, factor = rope_frequencies(spec.theta, spec.dim, spec.scaling, dict(spec.parameters))
-            found[spec] = frequencies.to(self.embed.weight.device), factor
+            found[spec] = frequencies.to(self._device), factor
         return found
 
 
 def _own_head(profile: ArchitectureProfile, build: Build) -> Linear | TiedBias | None:
     """What the head has besides the input table; None where that is all."""
     if not profile.tie_word_embeddings:
-        return build.linear(profile.hidden_size, profile.vocab_size, profile.ends.head_bias)
-    return TiedBias(profile.vocab_size) if profile.ends.head_bias else None
+        rows = len(build.ranks.tp.own(profile.vocab_size))
+        return build.linear(profile.hidden_size, rows, profile.ends.head_bias)
+    return TiedBias(len(build.ranks.tp.own(profile.vocab_size))) if profile.ends.head_bias else None
 
 
-def _rope_specs(profile: ArchitectureProfile) -> tuple[RopeSpec, ...]:
-    """The distinct rotary specs of a model, in order of first use."""
-    return tuple(dict.fromkeys(rope for layer in profile.layers for rope in _ropes_in(layer.mixer)))
+def _ends_elsewhere(profile: ArchitectureProfile, ranks: Ranks) -> Iterator[str]:
+    """What before and after the layers this rank's stage does not have."""
+    if not ranks.last_stage:
+        yield from ("output_res", "norm", "head", "lm_head")
+    if not ranks.first_stage and not (ranks.last_stage and profile.tie_word_embeddings):
+        yield "embed"
+
+
+def _rope_specs(layers: tuple[LayerSpec, ...]) -> tuple[RopeSpec, ...]:
+    """The distinct rotary specs of layers, in order of first use."""
+    return tuple(dict.fromkeys(rope for layer in layers for rope in _ropes_in(layer.mixer)))
 
 
 def _ropes_in(spec: Any) -> Iterator[RopeSpec]:

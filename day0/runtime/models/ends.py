@@ -18,19 +18,29 @@ class InputTable(Embedding):
 
     def __init__(self, profile: ArchitectureProfile, build: Build) -> None:
         ends = profile.ends
-        super().__init__(profile.vocab_size + ends.extra_rows, build.hidden, build.ops)
+        self.tp, rows = build.ranks.tp, profile.vocab_size + ends.extra_rows
+        self.own = self.tp.own(rows)
+        super().__init__(len(self.own), build.hidden, build.ops)
         self.factor = ends.embedding_scale
         self.norm: nn.Module | None = None
         if ends.embedding_norm:
             self.norm = build.rms_norm(build.hidden) if ends.embedding_weight else build.unit_norm()
 
     def forward(self, ids: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:  # type: ignore[override]
-        x = super().forward(ids).to(dtype)
+        x = self._rows(ids).to(dtype)
         x = x if self.norm is None else self.norm(x)
         if self.factor == 1.0:
             return x
         # The factor in the model's dtype, as Gemma's own code has it: in bfloat16 the root of 2560 is 50.5.
         return self.ops["constant_scale"](x, torch.tensor(self.factor).to(x.dtype).item())
+
+    def _rows(self, ids: torch.Tensor) -> torch.Tensor:
+        """Each rank looks up what it has of the table; the others add nothing."""
+        if self.tp.alone:
+            return super().forward(ids)
+        inside = (ids >= self.own.start) & (ids < self.own.stop)
+        found = super().forward(torch.where(inside, ids - self.own.start, 0))
+        return self.tp.sum(found.masked_fill(~inside[:, None], 0))
 
 
 class LayerInputs(nn.Module):

@@ -49,11 +49,11 @@ class PackedMatrix(PackedParts):
 
 
 class PlainExperts(nn.Module):
-    """Expert weights in the model's dtype."""
+    """The weights of `experts` experts, None for all, in the model's dtype."""
 
-    def __init__(self, spec: RoutedExperts, inner: int) -> None:
+    def __init__(self, spec: RoutedExperts, inner: int, experts: int | None = None) -> None:
         super().__init__()
-        experts = spec.router.num_experts
+        experts = spec.router.num_experts if experts is None else experts
         self.gate = PlainMatrix(experts, spec.width, inner, spec.bias) if spec.gated else None
         self.up = PlainMatrix(experts, spec.width, inner, spec.bias)
         self.down = PlainMatrix(experts, inner, spec.width, spec.bias)

@@ -11,19 +11,26 @@ from day0.runtime.models.context import LayerContext
 from day0.runtime.models.expert_weights import PackedExperts, PlainExperts
 from day0.runtime.models.feed_forward import MLP, gate_function, plain_function
 from day0.runtime.models.router import Router
+from day0.runtime.parallel.dispatch import dispatch
 
 
 class RoutedBlock(nn.Module):
-    """Mixture of experts as a layer's feed-forward, x [tokens, hidden]."""
+    """Mixture of experts as a layer's feed-forward, x [tokens, hidden].
+
+    Where ranks share the layer, what it gives is this rank's part of a sum over those that cut the layer with it. Each
+    of them sends some of the tokens to the ranks that have their experts, where experts are dealt out whole.
+    """
 
     def __init__(self, spec: RoutedExperts, build: Build) -> None:
         super().__init__()
         self.spec = spec
         self.ops = build.ops
+        self.ranks = build.ranks
         self.router = Router(spec.router, build)
         hidden = build.hidden
         inner = hidden if spec.latent_dim is None else spec.latent_dim
-        self.experts: PlainExperts | PackedExperts = PlainExperts(spec, inner)
+        self.inner, self.num_own = inner, len(build.ranks.experts(spec.router.num_experts))
+        self.experts: PlainExperts | PackedExperts = PlainExperts(spec, inner, self.num_own)
         self.activation = (gate_function if spec.gated else plain_function)(spec.activation, build.ops)
         self.operator = _operator(spec)
         self.latent_down = build.linear(hidden, inner) if spec.latent_dim is not None else None
@@ -53,14 +60,27 @@ class RoutedBlock(nn.Module):
 
     def _routed(self, x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, context: LayerContext) -> torch.Tensor:
         """The routed experts' share; in a latent space where the spec has one (router and shared MLP stay outside)."""
+        if self.ranks.layout.ep == 1 or self.ranks.tp.alone:
+            return self._through_experts(x, weights, ids, context)
+        own = self.ranks.tp.own(len(x))
+        rows, output = slice(own.start, own.stop), torch.zeros_like(x)
+        output[rows] = self._through_experts(x[rows], weights[rows], ids[rows], context)
+        return output
+
+    def _through_experts(
+        self, x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, context: LayerContext
+    ) -> torch.Tensor:
         inputs = x if self.latent_down is None else self.latent_down(x)
         if self.latent_input_norm is not None:
             inputs = self.latent_input_norm(inputs)
         context.save("ffn.latent_in", inputs)
-        num_experts, experts = self.spec.router.num_experts, self.experts
-        mixed = self.ops[self.operator](
-            inputs, weights, ids, num_experts, experts.matrices, self.activation, experts.stacked()
-        )
+        if self.ranks.layout.ep > 1:
+            mixed = dispatch(inputs, weights, ids, self.spec.router.num_experts, self.ranks, self._run)
+        else:
+            mixed = self._run(inputs, weights, ids)
+        cut = self.latent_norm is not None and self.ranks.layout.ep == 1
+        if cut:  # a norm reads the sum of all ranks, and what follows is then the same on each
+            mixed = self.ranks.tp.sum(mixed)
         context.save("ffn.routed_sum", mixed)
         if self.latent_norm is not None:
             mixed = self.latent_norm(mixed)
@@ -68,7 +88,21 @@ class RoutedBlock(nn.Module):
         if self.latent_up is not None:
             mixed = self.latent_up(mixed)
         context.save("ffn.routed_out", mixed)
-        return mixed
+        return self.ranks.tp.once(mixed) if cut else mixed
+
+    def _run(self, inputs: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """The weighted sum over experts that this rank has, by their numbers here."""
+        experts = self.experts
+        return self.ops[self.operator](
+            inputs, weights, ids, self.num_own, experts.matrices, self.activation, experts.stacked()
+        )
+
+    def serve_others(self, x: torch.Tensor) -> None:
+        """Take part in the exchange without tokens of one's own; x [0, hidden] gives dtype and device."""
+        if self.ranks.layout.ep > 1:
+            top_k, num_experts = self.spec.router.top_k, self.spec.router.num_experts
+            nothing = x.new_empty(0, top_k, dtype=torch.int64)
+            dispatch(x.new_empty(0, self.inner), x.new_empty(0, top_k), nothing, num_experts, self.ranks, self._run)
 
 
 class ParallelExpertsBlock(RoutedBlock):
@@ -85,10 +119,11 @@ class ParallelExpertsBlock(RoutedBlock):
     def forward(self, x: torch.Tensor, context: LayerContext, stream: torch.Tensor | None = None) -> torch.Tensor:
         """x is what the layer's norm gives of `stream`, both [tokens, hidden]."""
         assert stream is not None, "the layer hands the stream over where experts stand beside an MLP"
-        dense = self.parallel_post_norm(self.parallel(x))
+        dense = self.parallel_post_norm(self.ranks.tp.sum(self.parallel(x)))
         context.save("ffn.parallel_out", dense)
         weights, ids = self._choose(stream, context)
-        return dense + self.experts_post_norm(self._routed(self.experts_norm(stream), weights, ids, context))
+        routed = self.ranks.tp.sum(self._routed(self.experts_norm(stream), weights, ids, context))
+        return self.ranks.tp.once(dense + self.experts_post_norm(routed))
 
 
 def routed_block(spec: RoutedExperts, build: Build) -> RoutedBlock:

@@ -10,13 +10,16 @@ from torch import nn
 from day0.profile.mixers_convolved import ParallelMixers
 from day0.profile.mixers_linear import GatedDeltaNet, LightningAttention, LinearMap, Mamba, Mamba2, ShortConvolution
 from day0.profile.profile import (
+    BlockSparseAttention,
     CompressedSparseAttention,
     DenseFeedForward,
+    FeedForward,
     GroupedQueryAttention,
     HeavilyCompressedAttention,
     KimiDeltaAttention,
     LatentAttention,
     LayerSpec,
+    Mixer,
     NoFeedForward,
     NoMixer,
     ParallelResidual,
@@ -27,6 +30,7 @@ from day0.profile.profile import (
     SparseLatentAttention,
 )
 from day0.runtime.models.attention import GroupedQueryBlock
+from day0.runtime.models.block_sparse_attention import BlockSparseBlock
 from day0.runtime.models.build import Build
 from day0.runtime.models.compressed_attention import (
     CompressedSparseBlock,
@@ -36,7 +40,7 @@ from day0.runtime.models.compressed_attention import (
 from day0.runtime.models.context import LayerContext
 from day0.runtime.models.delta_attention import KimiDeltaBlock
 from day0.runtime.models.ends import LayerInput
-from day0.runtime.models.experts import routed_block
+from day0.runtime.models.experts import RoutedBlock, routed_block
 from day0.runtime.models.feed_forward import DenseBlock
 from day0.runtime.models.gated_deltanet import GatedDeltaNetBlock
 from day0.runtime.models.latent_attention import LatentBlock
@@ -48,6 +52,7 @@ from day0.runtime.models.parallel_mixers import ParallelBlock
 from day0.runtime.models.residual import Site, Stream, make_sites
 from day0.runtime.models.short_convolution import LinearMapBlock, ShortConvolutionBlock
 from day0.runtime.models.sparse_attention import SparseLatentBlock
+from day0.runtime.parallel.local_specs import is_whole
 
 MIXERS: Mapping[type, Callable[..., nn.Module]] = {
     GroupedQueryAttention: GroupedQueryBlock,
@@ -56,6 +61,7 @@ MIXERS: Mapping[type, Callable[..., nn.Module]] = {
     SharedKeyValueAttention: SharedKeyValueBlock,
     HeavilyCompressedAttention: HeavilyCompressedBlock,
     CompressedSparseAttention: CompressedSparseBlock,
+    BlockSparseAttention: BlockSparseBlock,
     KimiDeltaAttention: KimiDeltaBlock,
     GatedDeltaNet: GatedDeltaNetBlock,
     LightningAttention: LightningBlock,
@@ -87,6 +93,7 @@ class DecoderLayer(nn.Module):
         self.spec = spec
         self.ops = build.ops
         self.mixer_res, self.ffn_res = make_sites(spec.residual, spec.index, build)
+        self.tp = build.ranks.tp
         self.mixer = self.ffn = None
         if not isinstance(spec.mixer, NoMixer):
             self.mixer = MIXERS[type(spec.mixer)](spec.mixer, build)
@@ -115,12 +122,17 @@ class DecoderLayer(nn.Module):
             stream.sum = self.ops["learnt_scale"](stream.sum, self.scale)
         context.save("output", stream.sum)
 
+    def serve_others(self, x: torch.Tensor) -> None:
+        """What other replicas need of this rank while its own has nothing to do; x [0, hidden]."""
+        if isinstance(self.ffn, RoutedBlock):
+            self.ffn.serve_others(x)
+
     def _run_mixer(self, stream: Stream, context: LayerContext) -> None:
         if self.mixer is None:
             return
         x = self.mixer_norm(self._read("mixer", self.mixer_res, stream, context))
         context.save("mixer_in", x)
-        y = self.mixer_post_norm(self.mixer(x, context))
+        y = self.mixer_post_norm(self._whole(self.spec.mixer, self.mixer(x, context)))
         context.save("mixer_out", y)
         self.mixer_res.write(stream, y, x)
 
@@ -130,7 +142,8 @@ class DecoderLayer(nn.Module):
         read = self._read("ffn", self.ffn_res, stream, context)
         x = self.ffn_norm(read)
         context.save("ffn_in", x)
-        y = self.ffn_post_norm(self.ffn(x, context, read) if self._reads_stream else self.ffn(x, context))
+        fed = self.ffn(x, context, read) if self._reads_stream else self.ffn(x, context)
+        y = self.ffn_post_norm(self._whole(self.spec.feed_forward, fed))
         context.save("ffn_out", y)
         self.ffn_res.write(stream, y, x)
 
@@ -139,13 +152,17 @@ class DecoderLayer(nn.Module):
         assert self.mixer is not None and self.ffn is not None, "a parallel residual has two branches"
         x = self.mixer_norm(self._read("mixer", self.mixer_res, stream, context))
         context.save("mixer_in", x)
-        mixed = self.mixer(x, context)
+        mixed = self._whole(self.spec.mixer, self.mixer(x, context))
         context.save("mixer_out", mixed)
         context.save("ffn_in", x)
-        fed = self.ffn(x, context)
+        fed = self._whole(self.spec.feed_forward, self.ffn(x, context))
         context.save("ffn_out", fed)
         self.mixer_res.write(stream, mixed, x)
         self.ffn_res.write(stream, fed, x)
+
+    def _whole(self, part: Mixer | FeedForward, output: torch.Tensor) -> torch.Tensor:
+        """What a branch gives, added up over the ranks that have cut it between them."""
+        return output if is_whole(part) else self.tp.sum(output)
 
     @property
     def _reads_stream(self) -> bool:

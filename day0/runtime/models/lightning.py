@@ -8,6 +8,7 @@ from torch import nn
 from day0.profile.mixers_linear import LightningAttention
 from day0.runtime.models.build import Build
 from day0.runtime.models.context import LayerContext
+from day0.runtime.models.norms import rms_norm_over_ranks
 from day0.runtime.models.recurrence import recur
 
 
@@ -18,8 +19,7 @@ class LightningBlock(nn.Module):
         super().__init__()
         self.spec = spec
         self.ops = build.ops
-        self.num_layers = build.num_layers
-        self.num_layers = build.num_layers
+        self.num_layers, self.tp = build.num_layers, build.ranks.tp
         hidden, width = build.hidden, spec.width
         self.in_q_proj, self.in_k_proj, self.in_v_proj = (build.linear(hidden, width) for _ in range(3))
         self.g_proj = build.linear(hidden, width)
@@ -27,7 +27,9 @@ class LightningBlock(nn.Module):
         self.out_proj = build.linear(width, hidden)
 
     def forward(self, x: torch.Tensor, context: LayerContext) -> torch.Tensor:
-        slope = decay_slopes(self.spec.num_heads, context.index, self.num_layers).to(x.device)
+        heads = self.spec.num_heads
+        slopes = decay_slopes(heads * self.tp.size, context.index, self.num_layers)
+        slope = slopes[self.tp.index * heads :][:heads].to(x.device)
         rows = []
         for name, projection in zip("qkv", (self.in_q_proj, self.in_k_proj, self.in_v_proj), strict=True):
             projected = projection(x)
@@ -46,7 +48,12 @@ class LightningBlock(nn.Module):
         context.save("mixer.attention", mixed)
         gate = self.g_proj(x)
         context.save("mixer.gate", gate)
-        return self.out_proj(self.ops["sigmoid_gate"](self.o_norm(mixed), gate))
+        return self.out_proj(self.ops["sigmoid_gate"](self._normed(mixed), gate))
+
+    def _normed(self, mixed: torch.Tensor) -> torch.Tensor:
+        if self.tp.alone:
+            return self.o_norm(mixed)
+        return rms_norm_over_ranks(mixed, self.o_norm.weight, self.o_norm.eps, self.tp)
 
 
 def decay_slopes(num_heads: int, layer: int, num_layers: int) -> torch.Tensor:

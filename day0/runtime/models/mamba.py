@@ -19,6 +19,7 @@ class MambaBlock(nn.Module):
         super().__init__()
         self.spec = spec
         self.ops = build.ops
+        self.tp = build.ranks.tp
         hidden, width, state, rank = build.hidden, spec.width, spec.state_size, spec.step_rank
         self.in_proj = build.linear(hidden, 2 * width, spec.proj_bias)
         self.conv = ShortConv(width, spec.conv_kernel, spec.conv_bias)
@@ -35,7 +36,7 @@ class MambaBlock(nn.Module):
         own, gate = self.in_proj(x).chunk(2, dim=-1)
         own = convolve(own, (self.conv,), "silu", context, self.ops)
         context.save("mixer.conv", own)
-        low, b, c = self.x_proj(own).split((spec.step_rank, spec.state_size, spec.state_size), dim=-1)
+        low, b, c = self.tp.sum(self.x_proj(own)).split((spec.step_rank, spec.state_size, spec.state_size), dim=-1)
         if self.dt_norm is not None and self.b_norm is not None and self.c_norm is not None:
             low, b, c = self.dt_norm(low), self.b_norm(b), self.c_norm(c)
         # The bias is added inside the scan, in float32.

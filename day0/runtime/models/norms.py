@@ -10,6 +10,7 @@ from torch import nn
 from day0.profile.profile import NormKind
 from day0.runtime.models.linear import Linear, RMSNorm, weight
 from day0.runtime.ops.registry import Operators
+from day0.runtime.parallel.ranks import Group
 
 
 class PlusOneNorm(RMSNorm):
@@ -64,6 +65,18 @@ class GatedNorm(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.norm(x)
         return self.ops["sigmoid_gate"](y, self.gate_up(self.ops["silu"](self.gate_down(y))))
+
+
+def rms_norm_over_ranks(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, tp: Group, *, plus_one: bool = False
+) -> torch.Tensor:
+    """The RMS norm of channels that ranks have cut between them; x [tokens, own channels], weight [own channels].
+
+    Every rank has as many channels and holds each as often as the others do: the mean of their means is that of all.
+    """
+    wide = x.float()
+    wide = wide * torch.rsqrt(tp.mean(wide.square().mean(-1, keepdim=True)) + eps)
+    return (wide * (weight.float() + (1.0 if plus_one else 0.0))).to(x.dtype)
 
 
 NORMS: Mapping[NormKind, type[nn.Module]] = {

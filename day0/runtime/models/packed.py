@@ -13,6 +13,7 @@ from day0.profile.packing import one_by_one
 from day0.profile.profile import ArchitectureProfile
 from day0.profile.quantization import WeightFormat
 from day0.profile.tensors import plain_tensors
+from day0.runtime.models.build import Elsewhere
 from day0.runtime.models.expert_weights import PackedExperts, PackedMatrix, PlainExperts, PlainMatrix
 from day0.runtime.models.linear import Linear
 from day0.runtime.quant.parts import PackedParts
@@ -67,6 +68,8 @@ def pack_modules(
         root, path = _root(modules, place.path)
         if root is None:
             continue  # a tower that the runtime has not
+        if _is_elsewhere(root, path):
+            continue
         module = root.get_submodule(path)
         parent = root.get_submodule(path.rpartition(".")[0])
         leaf = path.rpartition(".")[2]
@@ -86,6 +89,12 @@ def pack_modules(
         return None
     workspace.allocate()
     return workspace
+
+
+def _is_elsewhere(root: nn.Module, path: str) -> bool:
+    """Whether a path leads into what another stage of the pipeline has."""
+    steps = path.split(".")
+    return any(isinstance(root.get_submodule(".".join(steps[:end])), Elsewhere) for end in range(1, len(steps) + 1))
 
 
 def _root(modules: Mapping[str, nn.Module], path: str) -> tuple[nn.Module | None, str]:

@@ -40,6 +40,17 @@ class Stream:
     def add(self, branch: torch.Tensor) -> None:
         self.sum = branch if self.sum is None else self.sum + branch
 
+    def packed(self) -> torch.Tensor:
+        """Snapshots and sum one after another, as one tensor for another stage."""
+        assert self.sum is not None, "a layer ends with a sum"
+        return torch.stack([*self.snapshots, self.sum])
+
+    @classmethod
+    def unpacked(cls, tensors: torch.Tensor) -> Stream:
+        stream = cls(tensors[-1])
+        stream.snapshots = list(tensors[:-1])
+        return stream
+
     def candidates(self) -> list[torch.Tensor]:
         return self.snapshots if self.sum is None else [*self.snapshots, self.sum]
 
@@ -154,6 +165,13 @@ def open_stream(spec: Residual, embedding: torch.Tensor) -> Stream:
     if isinstance(spec, HyperConnections):
         return Stream(embedding[:, None].repeat(1, spec.streams, 1))
     return Stream(embedding)
+
+
+def packed_shape(spec: Residual, layer: int, tokens: int, hidden: int) -> tuple[int, ...]:
+    """The shape of `Stream.packed` before a layer."""
+    snapshots = -(-layer // spec.block_size) if isinstance(spec, AttentionResidual) else 0
+    streams = (spec.streams,) if isinstance(spec, HyperConnections) else ()
+    return (snapshots + 1, tokens, *streams, hidden)
 
 
 def make_sites(spec: Residual, layer: int, build: Build) -> tuple[Site, Site]:
