@@ -134,7 +134,7 @@ def _counted(value: float, noun: str) -> str:
 def bound_text(plan: Mapping[str, Any]) -> str:
     """What can be said of a plan with parts that are not sized."""
     if plan["ranks"]:
-        return "the figures leave this out: at least this much memory, at most these requests"
+        return "the figures are of what is understood: bounds where the part says so, no verdict"
     if plan["notes"]:
         return "all that bounds it is in the notes"
     return "nothing bounds it: the model came without tensor headers, which would say how large its weights are"

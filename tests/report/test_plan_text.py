@@ -157,7 +157,7 @@ def test_counts_keep_what_matters(value: float | None, text: str) -> None:
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
-        ({"ranks": [{}], "notes": []}, "at least this much memory"),
+        ({"ranks": [{}], "notes": []}, "of what is understood"),
         ({"ranks": [], "notes": ["the stored weights are 3 GiB"]}, "in the notes"),
         ({"ranks": [], "notes": []}, "without tensor headers"),
     ],
