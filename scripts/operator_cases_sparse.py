@@ -96,6 +96,48 @@ def _indexer(draw: Draw, f: Facts) -> Prepared:
     return arguments, (ids,)
 
 
+def _block_indexer(draw: Draw, f: Facts) -> Prepared:
+    """Products that are whole numbers, so that equal ones are equal in every dtype and there are many of them."""
+    length, heads, dim, block = f["tokens"], f["index_heads"], f["head_dim"], f["block"]
+    q64, keys64 = draw.integers(3, 2, length, heads, dim) - 1, draw.integers(3, f["slots"], dim) - 1
+    slots = draw.choice(f["slots"], f["slots"]).reshape(2, -1)
+    context = slots.shape[1] - length
+    width = min(f["chosen"], -(-slots.shape[1] // block))
+    ids = np.full((2, length, heads, width), -1)
+    for n, row, head in np.ndindex(2, length, heads):
+        products = keys64[slots[n, : context + row + 1]] @ q64[n, row, head]
+        scores = [products[start : start + block].max() for start in range(0, len(products), block)]
+        last = len(scores) - f["local_blocks"]
+        best = sorted(range(len(scores)), key=lambda b: (b < last, -scores[b] if b < last else 0, b))[:width]
+        ids[n, row, head, : len(best)] = sorted(best)
+    q, cache = (torch.from_numpy(part).to(draw.dtype) for part in (q64, keys64))
+    sizes = (f["chosen"], block, f["local_blocks"])
+    return (q, cache, torch.from_numpy(slots), torch.full((2,), context), *sizes), (ids,)
+
+
+def _block_sparse(draw: Draw, f: Facts) -> Prepared:
+    """Every index head reads the token's own block and others at random."""
+    length, block, groups = f["tokens"], f["block"], f["heads"] // f["index_heads"]
+    q, q64 = draw.normal(2, length, f["heads"], f["head_dim"])
+    (k, k64), (v, v64) = (draw.normal(f["slots"], f["kv_heads"], f["head_dim"]) for _ in range(2))
+    slots = draw.choice(f["slots"], f["slots"]).reshape(2, -1)
+    context = slots.shape[1] - length
+    ids = np.full((2, length, f["index_heads"], f["chosen"]), -1)
+    expected = np.zeros(q64.shape)
+    for n, row, head in np.ndindex(2, length, f["heads"]):
+        place, chooser = context + row, head // groups
+        if head % groups == 0:
+            own = place // block
+            picked = sorted({own, *draw.choice(own + 1, min(f["chosen"] - 1, own + 1))})
+            ids[n, row, chooser, : len(picked)] = picked
+        tokens = [t for b in ids[n, row, chooser] if b >= 0 for t in range(b * block, min(place + 1, (b + 1) * block))]
+        rows, kv_head = slots[n, tokens], head // (f["heads"] // f["kv_heads"])
+        weights = exact.softmax(k64[rows, kv_head] @ q64[n, row, head] * f["scale"])
+        expected[n, row, head] = weights @ v64[rows, kv_head]
+    tables = torch.from_numpy(slots), torch.full((2,), context), torch.from_numpy(ids)
+    return (q, k, v, *tables, f["scale"], block), (expected,)
+
+
 def _gated_pool(draw: Draw, f: Facts) -> Prepared:
     stride, overlap = f["stride"], f["overlap"]
     width = f["head_dim"] * (2 if overlap else 1)
@@ -158,6 +200,8 @@ SPARSE: Mapping[str, Callable[[Draw, Facts], Prepared]] = {
     "window_mla_attention": _window_mla,
     "sparse_mla_attention": _sparse_mla,
     "lightning_indexer_topk": _indexer,
+    "block_indexer_topk": _block_indexer,
+    "block_sparse_attention": _block_sparse,
     "gated_pool": _gated_pool,
     "rope_tail": _rope_tail,
     "layer_norm": _layer_norm,

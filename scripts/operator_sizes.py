@@ -157,6 +157,21 @@ CASES: Mapping[str, Cases] = {
         rows("tokens slots heads head_dim chosen", (1, 2, 1, 1, 1), (13, 100, 6, 50, 17), (2, 400, 64, 128, 4096)),
         tuple({"scale": 0.125, "ratio": r, "keep_tail": tail} for r in (1, 4, 16) for tail in (False, True)),
     ),
+    "block_indexer_topk": Cases(
+        ("index_heads", "head_dim", "chosen", "block"),
+        rows("tokens slots index_heads head_dim chosen", (1, 2, 1, 1, 1), (13, 100, 3, 50, 4), (2, 1200, 16, 128, 128)),
+        tuple({"block": block, "local_blocks": local} for block in (1, 7, 128) for local in (0, 1)),
+    ),
+    "block_sparse_attention": Cases(
+        ("heads", "kv_heads", "index_heads", "head_dim", "chosen", "block"),
+        rows(
+            "tokens slots heads kv_heads index_heads head_dim chosen",
+            (1, 2, 1, 1, 1, 2, 1),
+            (13, 100, 12, 6, 3, 50, 4),
+            (2, 600, 128, 16, 16, 256, 128),
+        ),
+        tuple({"scale": 0.2, "block": block} for block in (1, 7, 128)),
+    ),
     "gated_pool": Cases(
         ("head_dim", "pooled_width", "stride"),
         rows("entries stride", (1, 1), (7, 5), (3, 128)),

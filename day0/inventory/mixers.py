@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from day0.inventory.block_sparse import BLOCK_SPARSE_RULES
 from day0.inventory.compressed import COMPRESSED_RULES
 from day0.inventory.convolved import CONVOLVED_RULES
 from day0.inventory.grouped_query import GROUPED_QUERY_RULES
@@ -48,6 +49,7 @@ MIXER_RULES: Mapping[type, Callable[[Any, ArchitectureProfile], Iterator[Use]]] 
     **GROUPED_QUERY_RULES,
     **LATENT_RULES,
     **COMPRESSED_RULES,
+    **BLOCK_SPARSE_RULES,
     KimiDeltaAttention: kimi_delta,
     **LINEAR_MIXER_RULES,
     **CONVOLVED_RULES,

@@ -17,6 +17,16 @@ SPARSE: tuple[Operator, ...] = (
              "q_latent[tokens heads latent_dim]; q_rope[tokens heads rope_dim]; latent_cache[slots cached_dim]; "
              "ids[tokens chosen] int64; sinks[heads] float32",
              "y[tokens heads latent_dim]", MATMUL, "DeepSeek-V3.2, arXiv 2512.02556", attributes="scale sinks"),
+    contract("block_indexer_topk", "sparse attention",
+             "score of a block: its largest q . k up to the querying token; the last blocks, then the best of the "
+             "others, ties to the earlier",
+             "q[tokens index_heads head_dim]; index_cache[slots head_dim]", "ids[tokens index_heads chosen] int64",
+             EXACT, "MiniMax M3", attributes="block local_blocks"),
+    contract("block_sparse_attention", "sparse attention",
+             "causal softmax attention, each query head over the blocks that its index head chose",
+             "q[tokens heads head_dim]; k_cache[slots kv_heads head_dim]; v_cache[slots kv_heads head_dim]; "
+             "ids[tokens index_heads chosen] int64",
+             "y[tokens heads head_dim]", MATMUL, "MiniMax M3", attributes="scale block"),
     contract("window_mla_attention", "sparse attention",
              "causal softmax attention of every head over the last cached rows: latent first, shared key slice last",
              "q_latent[tokens heads latent_dim]; q_rope[tokens heads rope_dim]; latent_cache[slots cached_dim]; "

@@ -24,6 +24,7 @@ from day0.profile.mixers_linear import (
     ShortConvolution,
 )
 from day0.profile.mixers_sparse import (
+    BlockSparseAttention,
     CompressedSparseAttention,
     HeavilyCompressedAttention,
     SharedKeyValueAttention,
@@ -38,6 +39,7 @@ SIZED_MIXERS = (
     SharedKeyValueAttention,
     HeavilyCompressedAttention,
     CompressedSparseAttention,
+    BlockSparseAttention,
     KimiDeltaAttention,
     GatedDeltaNet,
     LightningAttention,
@@ -93,6 +95,8 @@ def head_cuts(mixer: Mixer) -> tuple[HeadCut, ...]:
             return HeadCut(f"{mixer.kind} heads", mixer.num_heads), groups
         case Mamba() | ShortConvolution():
             return (HeadCut(f"{mixer.kind} channels", mixer.width),)
+        case BlockSparseAttention():
+            return head_cuts(mixer.attention)
         case ParallelMixers():
             return head_cuts(mixer.attention) + head_cuts(mixer.state_space)
         case _:
@@ -114,7 +118,12 @@ def attention_heads(mixer: Mixer) -> int:
     match mixer:
         case ParallelMixers():
             return mixer.attention.num_heads
-        case SparseLatentAttention() | HeavilyCompressedAttention() | CompressedSparseAttention():
+        case (
+            SparseLatentAttention()
+            | HeavilyCompressedAttention()
+            | CompressedSparseAttention()
+            | BlockSparseAttention()
+        ):
             return mixer.attention.num_heads
         case (
             GroupedQueryAttention()
@@ -159,6 +168,9 @@ def _inner_elements(mixer: Mixer, cut: int) -> int:
         case CompressedSparseAttention():
             index = mixer.indexer.head_dim * (mixer.indexer.num_heads + 4)
             return _shared_elements(mixer.attention, cut) + 4 * mixer.attention.head_dim + index
+        case BlockSparseAttention():
+            index = mixer.indexer.head_dim * (-(-mixer.indexer.num_heads // cut) + 1)
+            return _inner_elements(mixer.attention, cut) + index
         case KimiDeltaAttention():
             # q, k, v before and after the convolution, float32 decay (two elements' worth), gate and output
             return -(-mixer.num_heads // cut) * mixer.head_dim * (3 + 3 + 2 + 1 + 1)
@@ -223,6 +235,9 @@ def mixer_flops(mixer: Mixer, context: int, cut: int) -> float:
             entries = _reach(mixer.attention.window, context) + min(compressed, mixer.indexer.top_k)
             scan = 2.0 * mixer.indexer.num_heads * mixer.indexer.head_dim * compressed
             return _shared_flops(mixer.attention, entries, cut) + scan
+        case BlockSparseAttention():
+            scan = 2.0 * -(-mixer.indexer.num_heads // cut) * mixer.indexer.head_dim * context
+            return mixer_flops(mixer.attention, min(context, mixer.indexer.reach), cut) + scan
         case KimiDeltaAttention() | LightningAttention():
             return 8.0 * -(-mixer.num_heads // cut) * mixer.head_dim**2
         case GatedDeltaNet():

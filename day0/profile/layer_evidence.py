@@ -16,6 +16,7 @@ _MIXERS = (
     ("dsa", (r"indexer\.", r"kv_a_proj|kv_b_proj|wkv_a|wkv_b")),
     ("csa", (r"indexer\.", r"compressor")),
     ("hca", (r"compressor",)),
+    ("block_sparse", (r"indexer\.q_proj|index_q_proj", r"indexer\.k_proj|index_k_proj")),
     ("cross", (r"cross_attn",)),
     ("kda", (r"A_log", r"f_a_proj|f_b_proj")),
     ("mamba", (r"A_log|\.A$", r"x_proj|dt_proj")),

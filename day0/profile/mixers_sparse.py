@@ -1,4 +1,4 @@
-"""Attention that reads a chosen or compressed part of the past: DeepSeek sparse attention and DeepSeek-V4's kinds."""
+"""Attention that reads a chosen or compressed part of the past: by tokens, blocks or compressed entries."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from day0.profile.cache_parts import CachePlane, StateShape
+from day0.profile.grouped_query import GroupedQueryAttention
 from day0.profile.latent_attention import LatentAttention
 from day0.profile.positions import RopeSpec
 
@@ -149,4 +150,55 @@ def _tail(name: str, made_of: int, channels: int) -> StateShape:
     return StateShape(f"{name}_tail", (made_of - 1, channels), "model", head_axis=None)
 
 
-SparseMixer = SparseLatentAttention | SharedKeyValueAttention | HeavilyCompressedAttention | CompressedSparseAttention
+@dataclass(frozen=True, slots=True)
+class BlockIndexer:
+    """Which blocks of `block` tokens a group of query heads reads (MiniMax M3).
+
+    `num_heads` small queries score one key per token by q . k, each for its own group of query heads; queries and
+    keys pass RMS norms of the model's kind, then `rope` turns their first channels. A block counts by its best token
+    up to the querying one. `top_k` blocks are read: the `local_blocks` last ones, the token's own among them, and
+    the best of the others.
+    """
+
+    num_heads: int
+    head_dim: int
+    block: int
+    top_k: int
+    local_blocks: int
+    rope: RopeSpec
+
+    @property
+    def reach(self) -> int:
+        """The most tokens a query reads; contexts up to it are read whole."""
+        return self.block * self.top_k
+
+    def cache_plane(self) -> CachePlane:
+        return CachePlane("index", (self.head_dim,), index=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSparseAttention:
+    """Grouped-query attention over the blocks that an indexer chose for each group of heads (MiniMax M3)."""
+
+    kind: ClassVar[str] = "block_sparse"
+    attention: GroupedQueryAttention
+    indexer: BlockIndexer
+
+    @property
+    def num_heads(self) -> int:
+        return self.attention.num_heads
+
+    def cache_planes(self) -> tuple[CachePlane, ...]:
+        return *self.attention.cache_planes(), self.indexer.cache_plane()
+
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        return ()
+
+
+SparseMixer = (
+    SparseLatentAttention
+    | SharedKeyValueAttention
+    | HeavilyCompressedAttention
+    | CompressedSparseAttention
+    | BlockSparseAttention
+)

@@ -30,6 +30,8 @@ from day0.profile.likeness import Likeness
 from day0.profile.mixers import KimiDeltaAttention, Mixer, NoMixer
 from day0.profile.mixers_convolved import BranchConvolution
 from day0.profile.mixers_sparse import (
+    BlockIndexer,
+    BlockSparseAttention,
     CompressedSparseAttention,
     HeavilyCompressedAttention,
     IndexerSpec,
@@ -59,6 +61,8 @@ __all__ = [
     "ArchitectureProfile",
     "AttentionResidual",
     "AudioTower",
+    "BlockIndexer",
+    "BlockSparseAttention",
     "BranchConvolution",
     "CachePlane",
     "CompressedSparseAttention",

@@ -15,7 +15,7 @@ from day0.source.model_files import ModelFiles
 
 _NOT_ACTIVE = ("vision", "audio", "mtp")
 _CLASS_OF = {
-    **dict.fromkeys(("gqa", "mla", "dsa", "csa", "hca", "shared_kv", "cross"), "attention"),
+    **dict.fromkeys(("gqa", "mla", "dsa", "csa", "hca", "block_sparse", "shared_kv", "cross"), "attention"),
     **dict.fromkeys(("kda", "gated_deltanet", "mamba", "mamba2", "lightning"), "linear"),
     "short_conv": "conv",
     "none": "none",

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from day0.profile.draft import Draft
+from day0.profile.grouped_query_tensors import grouped_query_drafts
 from day0.profile.latent_tensors import latent_drafts
 from day0.profile.mixers_sparse import (
+    BlockSparseAttention,
     CompressedSparseAttention,
     HeavilyCompressedAttention,
     IndexerSpec,
@@ -74,10 +76,21 @@ def _compressor(path: str, dim: int, ratio: int, series: int, hidden: int, group
     yield Draft(f"{path}.norm.weight", (dim,), group)
 
 
+def block_sparse_drafts(spec: BlockSparseAttention, hidden: int) -> Iterator[Draft]:
+    """The index queries are cut as the heads they choose for are; every rank scores with all keys."""
+    yield from grouped_query_drafts(spec.attention, hidden)
+    heads, dim = spec.indexer.num_heads, spec.indexer.head_dim
+    yield Draft("mixer.indexer.q_proj.weight", (heads * dim, hidden), "indexer", 0, heads)
+    yield Draft("mixer.indexer.k_proj.weight", (dim, hidden), "indexer")
+    for name in ("q_norm", "k_norm"):
+        yield Draft(f"mixer.indexer.{name}.weight", (dim,), "indexer")
+
+
 SPARSE_DRAFTS: Mapping[type, Callable[[Any, int], Iterator[Draft]]] = {
     SparseLatentAttention: sparse_latent_drafts,
     SharedKeyValueAttention: shared_key_value_drafts,
     HeavilyCompressedAttention: heavily_compressed_drafts,
     CompressedSparseAttention: compressed_sparse_drafts,
+    BlockSparseAttention: block_sparse_drafts,
 }
 """Called with the spec and the model's hidden size."""

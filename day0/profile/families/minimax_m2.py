@@ -17,15 +17,19 @@ from day0.profile.read_predictors import read_predictors
 _LINE = GqaLine(kv_heads=8, head_dim=128, theta=5e6, bias_key=None, qk_norm="all")
 
 
-def _attention(reader: ConfigReader, index: int) -> GroupedQueryAttention:
-    """`rotary_dim` channels of a head are rotated, where the config gives no fraction."""
-    spec = read_gqa_line(reader, index, line=_LINE)
+def narrowed(reader: ConfigReader, spec: GroupedQueryAttention) -> GroupedQueryAttention:
+    """The same with `rotary_dim` channels of a head rotated, where the config gives no fraction."""
     assert spec.rope is not None
     dim = reader.optional_integer("rotary_dim", minimum=2)
     if dim is not None and spec.rope.dim == spec.head_dim:
         if dim > spec.head_dim or dim % 2:
             raise InputError(f"cannot rotate {dim} of {spec.head_dim} channels", where=reader.where("rotary_dim"))
         spec = replace(spec, rope=replace(spec.rope, dim=dim))
+    return spec
+
+
+def _attention(reader: ConfigReader, index: int) -> GroupedQueryAttention:
+    spec = narrowed(reader, read_gqa_line(reader, index, line=_LINE))
     normed = reader.flag("use_qk_norm", True)
     reader.choice("qk_norm_type", {"per_layer": "all"}, "per_layer")
     return spec if normed else replace(spec, qk_norm=None)

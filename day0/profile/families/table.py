@@ -31,6 +31,7 @@ from day0.profile.families.mamba_hybrid import MAMBA_HYBRIDS
 from day0.profile.families.mellum import MELLUM
 from day0.profile.families.mimo_v2 import MIMO_V2
 from day0.profile.families.minimax_m2 import MINIMAX_M2
+from day0.profile.families.minimax_m3 import MINIMAX_M3S
 from day0.profile.families.mistral import MISTRALS
 from day0.profile.families.mixed_latent import MIXED_LATENT_DECODERS
 from day0.profile.families.mllama import MLLAMA
@@ -75,6 +76,7 @@ FAMILIES: Mapping[str, Family] = {
         *GRANITES,
         *HUNYUANS,
         *LLAMA4S,
+        *MINIMAX_M3S,
         *MISTRALS,
         *MUSES,
         *OLMOS,

@@ -12,7 +12,8 @@ from day0.runtime.batch import ForwardBatch
 from day0.runtime.cache.storage import CacheStorage
 
 Choice = torch.Tensor | None
-"""The tokens that each query of a group reads, [sequences, length, chosen] int64 with -1 for none; None for all."""
+"""What each query of a group reads, -1 for none; None for all. Tokens [sequences, length, chosen] int64, or of
+block-sparse attention blocks by index head, [sequences, length, heads, chosen]."""
 
 
 @dataclass(slots=True)

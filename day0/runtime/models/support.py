@@ -14,6 +14,8 @@ from day0.profile.mixers import KimiDeltaAttention, NoMixer
 from day0.profile.mixers_convolved import ParallelMixers
 from day0.profile.mixers_linear import GatedDeltaNet, LightningAttention, LinearMap, Mamba, Mamba2, ShortConvolution
 from day0.profile.mixers_sparse import (
+    BlockIndexer,
+    BlockSparseAttention,
     CompressedSparseAttention,
     HeavilyCompressedAttention,
     IndexerSpec,
@@ -54,6 +56,8 @@ READ: Mapping[type, tuple[str, ...]] = {
     HeavilyCompressedAttention: ("attention", "ratio"),
     CompressedSparseAttention: ("attention", "ratio", "indexer"),
     IndexerSpec: ("num_heads", "head_dim", "top_k", "rope", "norm_eps", "rope_last", "pool", "pool_tail"),
+    BlockSparseAttention: ("attention", "indexer"),
+    BlockIndexer: ("num_heads", "head_dim", "block", "top_k", "local_blocks", "rope"),
     OutputGate: ("per", "activation", "in_query"),
     KimiDeltaAttention: (
         *("num_heads", "head_dim", "conv_kernel", "gate_lower_bound", "full_rank_gate", "norm_eps"),

@@ -12,6 +12,7 @@ from torch.nn import functional
 from day0.errors import InputError
 from day0.runtime.ops import (
     activation,
+    block_sparse,
     causal_conv1d,
     embedding,
     gated_deltanet,
@@ -84,6 +85,8 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = {
     "window_mla_attention": _reference(latent_attention.window_mla_attention),
     "sparse_mla_attention": _reference(latent_attention.sparse_mla_attention),
     "lightning_indexer_topk": _reference(lightning_indexer.lightning_indexer_topk),
+    "block_indexer_topk": _reference(block_sparse.block_indexer_topk),
+    "block_sparse_attention": _reference(block_sparse.block_sparse_attention),
     "gated_pool": _reference(gated_pool.gated_pool),
     "shared_kv_attention": _reference(shared_kv_attention.shared_kv_attention),
     "csa_attention": _reference(shared_kv_attention.csa_attention),

@@ -42,6 +42,35 @@ def window_mla_attention(q_latent, q_rope, latent_cache, sinks, starts, slots, c
     return y
 
 
+def block_indexer_topk(q, index_cache, starts, slots, context, *, chosen, block, local_blocks):
+    """Blocks are counted from the start of the sequence; -1 where there are fewer."""
+    ids = torch.full((*q.shape[:2], chosen), -1, dtype=torch.int64)
+    for rows, table, before in zip(sequences(starts), slots, context.tolist(), strict=True):
+        for token in range(rows.start, rows.stop):
+            seen = before + token - rows.start + 1
+            products = q[token].float() @ index_cache[table[:seen]].float().T  # [heads, seen]
+            scores = torch.stack([part.amax(-1) for part in products.split(block, dim=-1)], dim=-1)
+            scores[:, max(0, scores.shape[-1] - local_blocks) :] = float("inf")
+            best = scores.sort(dim=-1, descending=True, stable=True).indices[:, :chosen].sort(dim=-1).values
+            ids[token, :, : best.shape[-1]] = best
+    return ids
+
+
+def block_sparse_attention(q, k_cache, v_cache, ids, starts, slots, context, *, scale, block):
+    """Each head of the indexer chose for as many query heads, side by side."""
+    y, heads, kv_heads = torch.empty_like(q), q.shape[1] // ids.shape[1], k_cache.shape[1] // ids.shape[1]
+    for rows, table, before in zip(sequences(starts), slots, context.tolist(), strict=True):
+        positions = torch.arange(before + rows.stop - rows.start)
+        for token in range(rows.start, rows.stop):
+            for group, blocks in enumerate(ids[token]):
+                read = torch.isin(positions // block, blocks) & (positions <= before + token - rows.start)
+                own, kv = slice(group * heads, (group + 1) * heads), slice(group * kv_heads, (group + 1) * kv_heads)
+                k, v = (cache[table[: len(positions)]][read][:, kv] for cache in (k_cache, v_cache))
+                seen = torch.ones(1, len(k), dtype=torch.bool)
+                y[token, own] = attend(q[token, own][None], k, v, seen, scale)[0].to(y.dtype)
+    return y
+
+
 def gated_pool(x, gate, bias, starts, *, entries, head_dim, overlap):
     """Every sequence from its beginning; tokens of an unfinished entry wait."""
     stride, pooled = bias.shape[0], []
