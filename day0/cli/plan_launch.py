@@ -28,6 +28,9 @@ def launch_request(
 
     `engine_args` are the user's own words for the engine, held against the same record as those of recipes.
     """
+    short = [word for word in engine_args if word.startswith("-") and word[1:2].isalpha()]
+    if short:  # it might stand for a flag that the plan decides
+        raise InputError(f"spell {', '.join(short)} out", where="--engine-arg", hint="only --long-names are checked")
     recipe = files.id.removeprefix("recipe:") if files.source == "recipe" else None
     name = "" if recipe is not None else files.id
     facts = launch_facts(planner.profile, planner.accounting.name, recipe, name=name, gpu=planner.cluster.gpu)

@@ -125,6 +125,44 @@ def test_a_plan_file_for_another_model_is_judged_for_this_one(
     assert status == 1 and "no routed experts" in document["plans"][0]["violations"][0]["message"]
 
 
+@pytest.mark.parametrize(
+    ("engine", "words", "said"),
+    [
+        ("sglang", ["--enable-ep-moe"], "use --ep-size"),
+        ("vllm", ["--swap-space", "4"], "nothing took its place"),
+        ("vllm", ["-tp", "4"], "spell -tp out"),
+        ("vllm", ["--attention-backend", "FLASHMLAX"], "did you mean FLASHMLA"),
+        ("vllm", ["--max-num-seqs=4"], "beside the plan, which decides it"),
+    ],
+)
+def test_words_for_the_engine_that_it_does_not_take_are_refused(
+    engine: str, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extra = [f"--engine-arg={word}" for word in words]
+    assert main([*B300, "--engine", engine, *extra, "--emit", "command"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and said in captured.err
+
+
+def test_words_for_the_engine_reach_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*B300, "--engine", "vllm", "--engine-arg=--trust-remote-code", "--emit", "command"]) == 0
+    assert "\n  --trust-remote-code\n" in capsys.readouterr().out
+
+
+def test_an_edited_plan_file_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "plan.yaml"
+    assert main([*B300, "--engine", "vllm", "--tp", "8", "--emit", "yaml"]) == 0
+    text = capsys.readouterr().out
+    saved.write_text(text)
+    load = ("plan", "recipe:kimi-k3", "--load", str(saved))
+    assert answer(capsys, *load)[1]["changes"] == []
+    saved.write_text(text.replace("mem_fraction: 0.9", "mem_fraction: 0.8"))
+    assert answer(capsys, *load)[1]["changes"] == ["settings.mem_fraction is 0.8 in the file and 0.9 now"]
+    assert main(list(load)) == 0 and "Otherwise than the plan file says" in capsys.readouterr().out
+    saved.write_text(text.replace("name: vllm", "name: trt"))
+    assert main(list(load)) == 2 and "engine.name 'trt'" in capsys.readouterr().err
+
+
 def test_a_command_goes_to_stdout_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = tmp_path / "plan.json"
     arguments = [*B300, "--engine", "vllm", "--tp", "8", "--emit", "command", "--output", str(written)]
