@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from day0.runtime.engine.sequence import NotFinite, QueueFull, RequestRefused, S
 from day0.runtime.models.decoder import Decoder
 from day0.runtime.trace import Trace
 from day0.runtime.upstream.decoder import UpstreamDecoder
+from day0.runtime.vision.encoder import ImageEncoder
 from day0.runtime.weights import LoadReport
 
 __all__ = ["Engine", "EngineStats", "NotFinite", "QueueFull", "RequestRefused"]
@@ -104,6 +106,7 @@ class Engine:
         if request.id in self._sequences:
             raise RequestRefused(f"a request with id {request.id!r} is running already", where="id")
         self._check_ids(request.prompt_ids)
+        self._check_images(request)
         prompt, new = len(request.prompt_ids), request.params.max_tokens
         if prompt + new > self.max_model_len:
             raise RequestRefused(
@@ -111,6 +114,23 @@ class Engine:
                 f"the limit for both together is {self.max_model_len}",
                 where="prompt",
             )
+
+    def _check_images(self, request: Request) -> None:
+        """Images lie inside the prompt, apart from each other, and have as many vectors as their places want."""
+        if isinstance(self.model, Decoder) and self.model.ranks.place.rank > 0:
+            return  # the rank that has the encoder has looked at them
+        width = self.vision.width if isinstance(self.vision, ImageEncoder) else self.profile.hidden_size
+        end = 0
+        for index, image in enumerate(sorted(request.images, key=lambda image: image.start)):
+            (first, last), found = image.bounds, image.embeddings.shape[-1]
+            where = f"image {index}"
+            if first < end or last > len(request.prompt_ids):
+                raise RequestRefused(f"tokens {first} to {last} overlap with another or leave the prompt", where=where)
+            if found != width:
+                raise RequestRefused(f"has vectors of {found} channels, the model reads {width}", where=where)
+            if image.grid is not None and image.grid[0] * image.grid[1] != last - first:
+                raise RequestRefused(f"{last - first} tokens do not lie in rows and columns {image.grid}", where=where)
+            end = last
 
     def _check_ids(self, ids: Items[int]) -> None:
         if not ids:
@@ -133,6 +153,7 @@ class Engine:
         """Advance by one forward; gives the new token of every sequence that got one."""
         chunks = self.scheduler.schedule()
         if not chunks:
+            self.serve_others()
             return []
         logits = self.runner.run(chunks)
         ending = [chunk.sequence for chunk in chunks if chunk.reaches_end]
@@ -145,6 +166,20 @@ class Engine:
         self._steps += 1
         failed = [self._fail(sequence) for sequence in ending if sequence not in sound]
         return failed + [self._book(sequence, token) for sequence, token in zip(sound, sampled, strict=True)]
+
+    def serve_others(self) -> None:
+        """Take part in a step of the other replicas, where they share experts with this one and it has no work."""
+        if isinstance(self.model, Decoder) and self.model.ranks.layout.dp > 1:
+            self.model.serve_others()
+
+    def check(self) -> None:
+        """Raise EnvironmentFault where something that the engine needs has gone; one rank needs nothing else."""
+
+    def notify(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called, from any thread, when `check` has something to say."""
+
+    def close(self) -> None:
+        """End what the engine keeps running beside this process; one rank keeps nothing."""
 
     def _advance(self, chunk: Chunk) -> None:
         sequence = chunk.sequence
@@ -241,7 +276,9 @@ class Engine:
         self._check_ids(token_ids)
         if not self.cache.can_open(len(token_ids)):
             raise RequestRefused(f"no room in the cache for {len(token_ids)} tokens beside what is running")
-        sequence = Sequence.of(Request("forward", tuple(token_ids), images=images), self.cache.pages.page_size)
+        request = Request("forward", tuple(token_ids), images=images)
+        self._check_images(request)
+        sequence = Sequence.of(request, self.cache.pages.page_size)
         sequence.lease = self.cache.open()
         self.cache.grow(sequence.lease, len(token_ids))
         rows = []

@@ -19,6 +19,7 @@ from day0.runtime.cache.states import SlotAllocator
 from day0.runtime.cache.storage import CacheStorage
 from day0.runtime.engine.engine import Engine
 from day0.runtime.engine.load_offloaded import load_offloaded
+from day0.runtime.engine.load_share import load_share, shape_share
 from day0.runtime.engine.load_upstream import assemble_upstream, load_upstream, native_gap, upstream_definition
 from day0.runtime.engine.memory import (
     MemoryFigures,
@@ -26,15 +27,16 @@ from day0.runtime.engine.memory import (
     choose_device,
     choose_dtype,
     choose_kv_dtype,
-    shape_cache,
 )
 from day0.runtime.models.decoder import Decoder
 from day0.runtime.models.packed import pack_modules
 from day0.runtime.ops.registry import Operators, choose_operators
+from day0.runtime.parallel.layout import Layout
+from day0.runtime.parallel.ranks import ALONE, Ranks
 from day0.runtime.placement import wanted_here
 from day0.runtime.quant.workspace import Workspace
 from day0.runtime.upstream.decoder import UpstreamDecoder
-from day0.runtime.vision.model import VisionModel
+from day0.runtime.vision.tower_model import make_encoder
 from day0.runtime.weights import LoadReport, Modules, all_parameters, load_weights
 from day0.source.model_files import ModelFiles
 
@@ -56,16 +58,19 @@ def load_engine(
     *,
     verified_on: VerifiedOn | None = None,
     ops: Operators | None = None,
+    ranks: Ranks = ALONE,
 ) -> Engine:
     """Load a model into an engine: phases "load", "allocate" and "warmup" (one checked forward).
 
     Blocks of ours run it, or the definition in transformers, as `settings.runtime` says. `verified_on` gives the
-    kernels that the whitelist has evidence for (none: references run); `ops` replaces the choice altogether. Raises
+    kernels that the whitelist has evidence for (none: references run); `ops` replaces the choice altogether. Of several
+    `ranks` each calls this at once, for its own share (`engine/lead.py` starts them). Raises
     CannotSay for a model that nothing here runs, InputError where weights are missing, broken or not finite.
     """
     definition = upstream_definition(files, profile, settings)
     if definition is None:
         _check_loadable(files, profile)
+    assert Layout.of(settings) == ranks.layout, "a model for several ranks is loaded by all of them"
     phase = _Phases(on_phase)
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.dtype, profile, device)
@@ -75,7 +80,8 @@ def load_engine(
     vision = None
     if definition is None:
         ops = ops or choose_operators(device, dtype, verified_on(device.type) if verified_on else ())
-        modules, report = _load_modules(files, profile, settings, ops, dtype, device)
+        with ranks.meeting.together():
+            modules, report = _load_modules(files, profile, settings, ops, dtype, device, ranks)
         assert isinstance(modules[""], Decoder)
         decoder, vision = modules[""], modules.get("vision.")
     else:
@@ -101,9 +107,11 @@ def assemble(
         return assemble_upstream(decoder, settings, report, device)
     profile, dtype = decoder.profile, decoder.dtype
     kv_dtype = choose_kv_dtype(settings, profile, dtype, device)
-    shape = shape_cache(profile, settings, device, kv_dtype, dtype)
+    shape = shape_share(decoder, settings, device, kv_dtype)
     settings = replace(settings, page_size=shape.page_size)
-    storage = CacheStorage(profile.layers, shape.num_pages, shape.page_size, shape.num_slots, kv_dtype, dtype, device)
+    storage = CacheStorage(
+        decoder.own_layers, shape.num_pages, shape.page_size, shape.num_slots, kv_dtype, dtype, device
+    )
     pages, slots = PageAllocator(shape.num_pages, shape.page_size), SlotAllocator(shape.num_slots)
     snapshots = Snapshots(settings.snapshot_bytes) if settings.prefix_caching else None
     cache = CacheManager(storage, pages, slots, settings.debug, snapshots)
@@ -158,18 +166,23 @@ def _load_modules(
     ops: Operators,
     dtype: torch.dtype,
     device: torch.device,
+    ranks: Ranks = ALONE,
 ) -> tuple[Modules, LoadReport]:
     with torch.device("meta"):
-        decoder = Decoder(profile, ops)
+        decoder = Decoder(profile, ops, ranks)
         modules: dict[str, torch.nn.Module] = {"": decoder}
-        if isinstance(profile.vision, VisionSpec):
-            modules["vision."] = VisionModel(profile.vision, ops)
+        if ranks.place.rank == 0 and (
+            isinstance(profile.vision, VisionSpec) or (profile.vision is not None and profile.vision.native)
+        ):
+            modules["vision."] = make_encoder(profile.vision, ops)
     decoder.dtype = dtype
     if settings.offload != "none":
         return modules, load_offloaded(modules, decoder, files, settings, device)
     decoder.workspace = pack_modules(
         modules, profile, Workspace(dtype, device, settings.workspace_experts, settings.expert_cache_bytes)
     )
+    if ranks.layout.ranks > 1:
+        return modules, load_share(modules, profile, files, dtype, device, ranks)
     specs = wanted_here(expected_tensors(profile), all_parameters(modules).keys())
     return modules, load_weights(modules, specs, files, dtype, device)
 

@@ -50,9 +50,13 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence; raises QueueFull past the limit."""
-        if len(self.waiting) >= self.max_queue:
-            raise QueueFull(f"{len(self.waiting)} requests are waiting, the limit is {self.max_queue}")
+        self.check_queue(len(self.waiting))
         self.waiting.append(sequence)
+
+    def check_queue(self, waiting: int) -> None:
+        """Raise QueueFull where so many waiting requests are all that are taken."""
+        if waiting >= self.max_queue:
+            raise QueueFull(f"{waiting} requests are waiting, the limit is {self.max_queue}")
 
     def schedule(self) -> list[Chunk]:
         """The chunks of the next step, those of one token first; pages for them are taken."""

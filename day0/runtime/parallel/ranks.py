@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -10,15 +10,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from day0.errors import EnvironmentFault
 from day0.runtime.parallel.layout import Layout, Place, even_share
-
-Explain = Callable[[Exception], EnvironmentFault]
-"""What to raise instead of an error of a collective: who died."""
-
-
-def _unexplained(error: Exception) -> EnvironmentFault:
-    return EnvironmentFault(f"ranks lost each other: {error}")
+from day0.runtime.parallel.meeting import Explain, Meeting, unexplained
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +24,7 @@ class Group:
     size: int = 1
     index: int = 0
     members: dist.ProcessGroup | None = None
-    explain: Explain = _unexplained
+    explain: Explain = unexplained
 
     @property
     def alone(self) -> bool:
@@ -112,14 +105,18 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """A rank's place in a layout, and the groups it is in: those that cut layers with it (`tp`), those before and after
-    it in the pipeline (`pp`), and all of its stage, which share the experts out (`stage`)."""
+    """A rank's place in a layout, and the groups it is in.
+
+    Those of `tp` cut layers with it, those of `pp` come before and after it in the pipeline, all of a `stage` share the
+    experts out, and all ranks are in `meeting`.
+    """
 
     layout: Layout = field(default_factory=Layout)
     place: Place = field(default_factory=Place)
     tp: Group = field(default_factory=Group)
     pp: Group = field(default_factory=Group)
     stage: Group = field(default_factory=Group)
+    meeting: Meeting = field(default_factory=Meeting)
 
     @property
     def first_stage(self) -> bool:
@@ -138,13 +135,13 @@ ALONE = Ranks()
 """One rank that has all of a model."""
 
 
-def form_groups(layout: Layout, rank: int, device: torch.device, explain: Explain = _unexplained) -> Ranks:
+def form_groups(layout: Layout, device: torch.device, meeting: Meeting) -> Ranks:
     """The groups of a rank among all that `torch.distributed` was started with; every rank calls this at once."""
     grid = torch.arange(layout.ranks).reshape(layout.pp, layout.dp, layout.tp)
     names = ("pp", "dp", "tp")
     mesh = DeviceMesh(device.type, grid, mesh_dim_names=names)
     stage = mesh["dp", "tp"]._flatten("stage")
-    place = layout.place(rank)
+    place, explain = layout.place(meeting.rank), meeting.explain
 
     def group(members: dist.ProcessGroup, size: int, index: int) -> Group:
         return Group(size, index, members, explain)
@@ -154,5 +151,6 @@ def form_groups(layout: Layout, rank: int, device: torch.device, explain: Explai
         place,
         group(mesh.get_group("tp"), layout.tp, place.slice),
         group(mesh.get_group("pp"), layout.pp, place.stage),
-        group(stage.get_group(), layout.stage_ranks, rank % layout.stage_ranks),
+        group(stage.get_group(), layout.stage_ranks, meeting.rank % layout.stage_ranks),
+        meeting,
     )

@@ -147,7 +147,13 @@ def _pieces(cut: Cut) -> tuple[range, ...]:
 
 
 def _entries(spec: TensorSpec, piece: range, size: int, per: int) -> range:
-    """The entries of a stored part that serve a piece of `size` rows or columns, `per` of them each."""
+    """The entries of a stored part that serve a piece of `size` rows or columns, `per` of them each.
+
+    A scale may also serve a piece that lies inside what it covers: the piece then has it for itself.
+    """
+    first, last = piece.start // per, (piece.stop - 1) // per
+    if first == last and not spec.parameters:
+        return range(first, first + 1)
     if piece.start % per or (piece.stop % per and piece.stop != size):
         raise InputError(
             f"{spec.path}: {len(piece)} of {size} channels cannot be cut off between groups of {per} ({spec.format})",

@@ -1,0 +1,91 @@
+"""A rank other than 0: it does what rank 0 says, on its own share of the model, until it is told to stop.
+
+Run as a module by `parallel/launch.py`, with its job in the pipe from its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from day0.errors import Day0Error
+from day0.runtime.batch import Request
+from day0.runtime.engine.engine import Engine
+from day0.runtime.engine.lead import Command, Drop, Forward, Load, Step, Stop, load_on_rank, rank_device
+from day0.runtime.parallel.joining import Joined, join
+from day0.runtime.parallel.launch import Job, read_job
+from day0.runtime.parallel.layout import Layout, Place
+from day0.runtime.parallel.watch import Watch
+
+
+def main() -> int:
+    """The exit status of this rank: 0 where it was told to stop, else that of what ended it."""
+    job = read_job()
+    try:
+        joined = _joined(job)
+        follow(joined)
+    except Day0Error as error:
+        os.write(2, f"error: {error}\n".encode())
+        return int(error.exit_code)
+    joined.leave()
+    return 0
+
+
+def _joined(job: Job) -> Joined:
+    device = rank_device(job.device, job.rank, job.size)
+    watch = Watch(job.rank, job.size, job.address, job.logs)
+    watch.start()
+    return join(job.rank, job.size, job.address, device, watch)
+
+
+def follow(joined: Joined) -> None:
+    """Take commands until `Stop`; raises what a rank's death or a fault of this one's own work raises."""
+    engines: dict[int, Engine] = {}
+    while True:
+        command: Command = joined.meeting.tell(None)
+        match command:
+            case Stop():
+                return
+            case Load():
+                try:
+                    with joined.watch.working():
+                        engines[command.number] = load_on_rank(joined, command)
+                except Day0Error:
+                    joined.watch.check()  # a model that cannot be loaded is rank 0's to report; this rank lives on
+            case Drop(number):
+                del engines[number]
+            case Step() | Forward():
+                with joined.watch.working():
+                    _work(engines[command.number], command, joined)
+
+
+def _work(engine: Engine, command: Step | Forward, joined: Joined) -> None:
+    layout = Layout.of(engine.settings)
+    place = layout.place(joined.rank)
+    if isinstance(command, Forward):
+        _forward(engine, command, place)
+        return
+    for replica, change in command.changes:
+        if replica == place.replica and isinstance(change, Request):
+            engine.add(change)
+        elif replica == place.replica and isinstance(change, str):
+            engine.abort(change)
+    outputs = engine.step()
+    if layout.dp > 1:
+        leads = place.stage == 0 and place.slice == 0
+        joined.meeting.hear((outputs, engine.stats()) if leads else None)
+
+
+def _forward(engine: Engine, command: Forward, place: Place) -> None:
+    """The first replica runs it; the others serve it with their experts, forward by forward."""
+    if place.replica == 0:
+        engine.forward(command.token_ids, chunk=command.chunk, images=command.images)
+        return
+    for _ in range(0, len(command.token_ids), command.chunk or len(command.token_ids)):
+        engine.serve_others()
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # threads of the pipe and the watch do not end by themselves
