@@ -78,6 +78,9 @@ def command(
             "--prefix-caching/--no-prefix-caching", help="Reuse what requests with the same beginning computed."
         ),
     ] = None,
+    expert_cache_bytes: Annotated[
+        int | None, typer.Option(min=0, help="Bytes for packed experts that are kept unpacked from step to step.")
+    ] = None,
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks.")] = 1,
     ep: Annotated[int, typer.Option(min=1, help="Expert-parallel ranks.")] = 1,
     pp: Annotated[int, typer.Option(min=1, help="Pipeline stages.")] = 1,
@@ -110,6 +113,7 @@ def command(
         "mem_fraction": mem_fraction,
         "kv_cache_bytes": kv_cache_bytes,
         "prefix_caching": prefix_caching,
+        "expert_cache_bytes": expert_cache_bytes,
         "runtime": runtime,
         "trust_remote_code": trust_remote_code or None,
         "offload": offload.value if offload is not Offload.NONE else None,
@@ -186,6 +190,7 @@ def _command_line(model: str, settings: EngineSettings, endpoint: Endpoint) -> s
         "--max-num-batched-tokens": settings.max_num_batched_tokens,
         "--mem-fraction": settings.mem_fraction,
         "--kv-cache-bytes": settings.kv_cache_bytes,
+        "--expert-cache-bytes": settings.expert_cache_bytes,
         "--runtime": settings.runtime,
         "--offload": settings.offload,
         "--weight-budget": settings.weight_budget,
