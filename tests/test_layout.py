@@ -48,7 +48,7 @@ RUNTIME_MAY_IMPORT: dict[str, set[str]] = {
     "tokenizer": {"deadline"},
     "ops": {"quant"},
     "models": MODEL_PARTS,
-    "vision": {"ops", "models.linear", "batch", "trace"},
+    "vision": {"ops", "models.linear", "models.norms", "batch", "trace"},
     "weights": STORES | {"experts"},
     "experts": STORES,
     "offload": STORES | {"weights", "experts"},

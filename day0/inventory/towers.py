@@ -47,6 +47,8 @@ def tower(spec: VisionTower | AudioTower, profile: ArchitectureProfile) -> Itera
             if isinstance(spec, VisionTower) and "frames" in spec.positions and _has_grid(stage.parts):
                 yield use("vision_frame_embed", "vision.tower.frames", width=spec.hidden_size)
     yield use("embedding_scatter", f"{kind}.embeddings", width=spec.output_size)
+    if any(stage.taps for stage in spec.stages):
+        yield use("embedding_scatter_add", f"{kind}.deepstack", width=spec.output_size)
 
 
 def _has_grid(parts: Sequence[Part]) -> bool:
@@ -139,6 +141,8 @@ def _rotation(part: AxialRotation, place: str) -> Iterator[Use]:
     if part.axes == 1:
         yield use("rope_table", place, rope_pairs=part.pairs, theta=part.theta, scaling="none")
         yield use("rope", place, layout=part.layout, **sizes)
+    elif part.axes == 3:
+        yield use("vision_rope_3d", place, **sizes)
     elif part.layout == "in_turn":
         yield use("vision_rope_2d", place, **sizes)
     else:

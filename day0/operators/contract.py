@@ -120,7 +120,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "pooled": "patches averaged into one vector",
     "ratio": "tokens per compressed entry",
     "renormalize": "whether the chosen weights are made to add up to 1",
-    "resampling": "how a grid is brought to another size: bilinear or bicubic",
+    "resampling": "how a grid is brought to another size: bilinear, bilinear_corners or bicubic",
     "scale": "factor on the products of queries and keys",
     "scaling": "rule that stretches the frequencies: none, linear, dynamic, llama3, yarn, longrope, proportional",
     "scaling_factor": "factor on the routing weights",

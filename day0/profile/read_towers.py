@@ -12,15 +12,11 @@ from day0.profile.profile import AudioTower, VisionSpec, VisionTower
 
 @dataclass(frozen=True, slots=True)
 class Towers:
-    """`native` says that the reference runtime has all of them."""
+    """The two encoders, where there are any; a decoder may be native that has one which is not."""
 
     vision: VisionSpec | VisionTower | None
     audio: AudioTower | None
     findings: tuple[Finding, ...]
-
-    @property
-    def native(self) -> bool:
-        return self.audio is None and not isinstance(self.vision, VisionTower)
 
 
 def read_towers(family: Family, top: ConfigReader, hidden_size: int) -> Towers:
@@ -32,7 +28,7 @@ def read_towers(family: Family, top: ConfigReader, hidden_size: int) -> Towers:
     for key, kind, tower in (("vision_config", "vision", vision), ("audio_config", "audio", audio)):
         if not isinstance(tower, VisionTower | AudioTower):
             continue
-        if family.native:
+        if family.native and not (isinstance(tower, VisionTower) and tower.native):
             findings.append(_not_native(top, key, f"{kind} tower ({tower.kind})"))
         if tower.output_size != hidden_size:
             findings.append(_misfit(top, key, tower.output_size, hidden_size))
@@ -44,8 +40,8 @@ def _not_native(top: ConfigReader, key: str, tower: str) -> Finding:
         "tower-not-native",
         "note",
         top.where(key),
-        f"the reference runtime has the decoder of this model and not its {tower}",
-        "it is inspected and planned for; to run it, take another engine",
+        f"the reference runtime has the decoder of this model and not its {tower}: it takes text alone",
+        "for what the tower reads take another engine; it is inspected and planned for",
     )
 
 

@@ -7,9 +7,12 @@ alone (`tower_tensors.py`, the inventory), so a new tower is a list of parts and
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isqrt, prod
 from typing import Literal
 
 RotationLayout = Literal["neox", "interleaved", "apart", "in_turn"]
+
+Resampling = Literal["bilinear", "bilinear_corners", "bicubic"]
 
 NormForm = Literal["rms", "rms_plus_one", "layer", "layer_without_bias", "unit"]
 """RMS norm, its weight as it is or stored less one; layer norm with and without a bias; RMS norm without a weight."""
@@ -31,6 +34,10 @@ class PatchEmbedding:
     patch: tuple[int, ...]
     bias: bool = False
     flat: bool = False
+
+    @property
+    def values(self) -> int:
+        return self.channels * prod(self.patch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +81,12 @@ class HeadNorm:
 class LearntTable:
     """Learnt vectors that are added, put in front, or multiplied: what is done with them is `role`.
 
-    "grid" is a square of positions that is resampled to the item's size, "positions" are added as they are stored,
-    "axes" are two such tables (column, row), "tiles" vectors of an image's tiles by its aspect ratio, "first" is a
-    token put before the patches, "gate" one number whose tanh a branch is multiplied by, "positions_gate" shares a
-    weight out between two tables of positions, "shift" and "scale" standardise channels, "head_scale" scales queries.
+    "grid" is a square of positions that is resampled to the item's size: with the centres of its cells spread over the
+    item ("bilinear", "bicubic"), or with the outermost ones on its edge ("bilinear_corners"). "positions" are added as
+    they are stored, "axes" are two such tables (column, row), "tiles" vectors of an image's tiles by its aspect ratio,
+    "first" is a token put before the patches, "gate" one number whose tanh a branch is multiplied by, "positions_gate"
+    shares a weight out between two tables of positions, "shift" and "scale" standardise channels, "head_scale" scales
+    queries.
     `shape` is as stored, as an embedding's weight where `module` says so; `trained` is false for statistics, which
     are no parameters. `width` is that of what a gate, tiles or scales of heads work on.
     """
@@ -89,13 +98,23 @@ class LearntTable:
     ]
     trained: bool = True
     module: bool = False
-    resampling: Literal["bilinear", "bicubic"] | None = None
+    resampling: Resampling | None = None
     width: int = 0
+
+    @property
+    def grid_sides(self) -> tuple[int, int]:
+        """Rows and columns of a "grid"; one that is stored as a row of places is a square."""
+        if len(self.shape) == 3:
+            return self.shape[0], self.shape[1]
+        side = isqrt(self.shape[0])
+        return side, side
 
 
 @dataclass(frozen=True, slots=True)
 class AxialRotation:
     """Rotation of queries and keys by a patch's row and column (`axes` 2), or by a frame's number (`axes` 1).
+
+    With `axes` 3 frame, row and column have a third of the pairs each, and channels beyond them stay (MiniMax M3).
 
     "neox" pairs channel i with i + pairs, "interleaved" neighbours; "apart" does the former within a half of the head
     for each axis, "in_turn" rotates neighbours by column and row in turn.
@@ -105,7 +124,7 @@ class AxialRotation:
     head_dim: int
     pairs: int
     theta: float
-    axes: Literal[1, 2] = 2
+    axes: Literal[1, 2, 3] = 2
     layout: RotationLayout = "neox"
 
 
@@ -225,6 +244,8 @@ class Stage:
 
     In `path`, "{block}" stands for the block's number and "{level}" for `level`, where a tower is made of several runs
     of blocks. Parts that are not `used` are in the files, and nothing of what the text model reads comes of them.
+    A stage with `taps` lies beside the road: its copy for block i reads what block `taps[i]` of the tower gives, and
+    what it gives is added to the image's tokens behind layer i of the text model.
     """
 
     path: str
@@ -232,3 +253,4 @@ class Stage:
     blocks: tuple[int, ...] | None = None
     level: int | None = None
     used: bool = True
+    taps: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""Encoders of images that the reference runtime has no modules for: what they are, and the parts they are made of."""
+"""Encoders of images as lists of parts: what they are, and what they are made of."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class VisionTower:
     where a patch is: "rotary", "learnt" (as stored), "grid" (resampled to the image), "tiles", "frames". Blocks other
     than `full_blocks` see squares of `window` pixels only. `projector` names what leads from the tower to the text
     model, which `deepstack` blocks also reach directly. `placeholders` are the token ids of the prompt that the
-    vectors of an item replace, by kind of item.
+    vectors of an item replace, by kind of item. An item has at most `position_frames` times `temporal_patch_size`
+    frames. `native` says that the reference runtime has every part, and was compared with another implementation.
     """
 
     kind: str
@@ -34,6 +35,8 @@ class VisionTower:
     window: int | None = None
     full_blocks: tuple[int, ...] = ()
     deepstack: tuple[int, ...] = ()
+    position_frames: int = 1
+    native: bool = False
 
     @property
     def placeholder_token_id(self) -> int | None:

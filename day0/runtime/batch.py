@@ -61,10 +61,16 @@ def _require(holds: bool, name: str, value: object, wanted: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ImageSpan:
-    """Embeddings that replace the placeholder tokens `start .. start + len(embeddings)` of a prompt."""
+    """Embeddings that replace the placeholder tokens `start .. start + len(embeddings)` of a prompt.
+
+    A row holds what takes the token's place and, where a tower has such features, what is added to it behind each of
+    the first layers. `grid` are the rows and columns in which the tokens lie, for models whose positions have several
+    axes; without it they are placed like text.
+    """
 
     start: int
-    embeddings: torch.Tensor  # [tokens, hidden]
+    embeddings: torch.Tensor  # [tokens, (1 + levels) x hidden]
+    grid: tuple[int, int] | None = None
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -151,12 +157,12 @@ class ForwardBatch:
     """
 
     token_ids: torch.Tensor  # [tokens] int64
-    positions: torch.Tensor  # [tokens] int64
+    positions: torch.Tensor  # [tokens] int64, or [axes, tokens] where images are among them and positions have axes
     write_slots: torch.Tensor  # [tokens] int64: the flat cache slot of each row
     rows: torch.Tensor  # [wanted] int64
     groups: tuple[SequenceGroup, ...]
     image_rows: torch.Tensor | None = None  # [image tokens] int64
-    image_embeddings: torch.Tensor | None = None  # [image tokens, hidden]
+    image_embeddings: torch.Tensor | None = None  # [image tokens, (1 + levels) x hidden]
     trace: Trace | None = None
 
     @property

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from day0.errors import InputError
+from day0.profile.config_reader import ConfigReader
+from day0.profile.families.qwen_vision import read_qwen3_tower
+from day0.profile.families.table import FAMILIES
 from day0.profile.parameters import count_parameters
 from day0.profile.profile import ArchitectureProfile, AudioTower, VisionTower
 from day0.profile.read import read_profile
+from day0.profile.read_towers import read_towers
 from day0.profile.tensors import compare_tensors
 from day0.source.resolve import resolve
 
@@ -98,7 +103,7 @@ class TestQwen:
         assert (profile.vision.num_layers, profile.vision.hidden_size) == (27, 1152)
         assert "vision_config.depth" in profile.defaulted_config_keys
         codes = [finding.code for finding in profile.findings]
-        assert codes == ["tower-not-native", "tower-width"]  # the default is made for another text model
+        assert codes == ["tower-width"]  # the default is made for another text model
 
     @pytest.mark.parametrize(
         ("edit", "where"),
@@ -134,21 +139,21 @@ class TestQwen:
 class TestFit:
     def test_a_projector_of_another_width_is_a_warning(self, files_of) -> None:
         section = QWEN3["vision_config"] | {"out_hidden_size": 60}
-        _, finding = read_profile(files_of(QWEN3 | {"vision_config": section})).findings
+        (finding,) = read_profile(files_of(QWEN3 | {"vision_config": section})).findings
         assert (finding.code, finding.severity) == ("tower-width", "warning")
         assert "60" in finding.message and "64" in finding.message
 
-    def test_a_tower_that_the_runtime_lacks_makes_the_model_not_native(self, files_of, monkeypatch) -> None:
-        from dataclasses import replace
+    def test_a_tower_that_the_runtime_lacks_is_told_of(self) -> None:
+        family = FAMILIES["qwen3_vl"]
 
-        from day0.profile.config_reader import ConfigReader
-        from day0.profile.families.table import FAMILIES
-        from day0.profile.read_towers import read_towers
+        def unknown(top: ConfigReader) -> VisionTower:
+            return replace(read_qwen3_tower(top), native=False)
 
-        native = replace(FAMILIES["qwen3_vl"], native=True)
-        towers = read_towers(native, ConfigReader(QWEN3, "config.json"), 64)
-        assert not towers.native
+        config = ConfigReader(QWEN3, "config.json")
+        towers = read_towers(replace(family, read_vision=unknown), config, 64)
         assert [(f.code, f.severity) for f in towers.findings] == [("tower-not-native", "note")]
+        towers = read_towers(family, config, 64)
+        assert towers.findings == ()
 
     def test_text_alone_has_no_tower(self, files_of) -> None:
         config = TEXT | {"model_type": "qwen3_5_text", "head_dim": 16, "layer_types": ["full_attention"] * 2}

@@ -46,7 +46,7 @@ def read_kimi_k25_tower(top: ConfigReader) -> VisionTower:
     depth, patch = read_blocks(section, depth_key, 27), read_side(section, "patch_size", 14)
     rows = _either(section, "init_pos_emb_height", "pos_emb_height", 64)
     columns = _either(section, "init_pos_emb_width", "pos_emb_width", 64)
-    _either(section, "init_pos_emb_time", "pos_emb_time", 4)
+    frames = _either(section, "init_pos_emb_time", "pos_emb_time", 4)
     merge, output = _read_merge(section), text_width(top)
     _check_widths(top, section, hidden, output)
     joined = hidden * merge[0] * merge[1]
@@ -63,6 +63,8 @@ def read_kimi_k25_tower(top: ConfigReader) -> VisionTower:
         positions=("grid", "frames", "rotary"),
         projector="merger",
         output_size=output,
+        position_frames=frames,
+        native=True,
         placeholders=read_placeholders(top, image=_image_key(top), video="video_token_id"),
         stages=(
             Stage("vision.tower", (PatchEmbedding("patch_embed", hidden, CHANNELS, (patch, patch), bias=True), grid)),

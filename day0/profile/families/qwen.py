@@ -144,6 +144,7 @@ QWEN2_5_VL = Family(
     name="qwen2_5_vl",
     model_types=("qwen2_5_vl",),
     architectures=("Qwen2_5_VLForConditionalGeneration",),
+    native=True,
     text_section="text_config",
     flat_text=True,
     read_mixer=partial(read_gqa_line, line=_QWEN2_VL),

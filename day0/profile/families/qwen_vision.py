@@ -83,7 +83,7 @@ def _block_groups(shape: BlockShape, depth: int, full: tuple[int, ...], window: 
 
 
 def read_windowed_tower(
-    top: ConfigReader, *, full: tuple[int, ...] = (7, 15, 23, 31), kv_heads: int = 0
+    top: ConfigReader, *, full: tuple[int, ...] = (7, 15, 23, 31), kv_heads: int = 0, native: bool = True
 ) -> VisionTower:
     """Qwen2.5-VL's tower: RMS norms, gated MLPs, windows of `window_size` pixels in all blocks but the listed ones."""
     section = tower_section(top)
@@ -125,6 +125,7 @@ def read_windowed_tower(
         window=window,
         full_blocks=full,
         placeholders=_placeholders(top),
+        native=native,
         stages=(
             Stage("vision.tower", (_patches(sizes, hidden, bias=False),)),
             *_block_groups(shape, sizes.depth, full, side),
@@ -161,6 +162,7 @@ def read_qwen2_tower(top: ConfigReader) -> VisionTower:
         projector="merger",
         output_size=output,
         placeholders=_placeholders(top),
+        native=True,
         stages=(
             Stage("vision.tower", (_patches(sizes, hidden, bias=False),)),
             Stage(BLOCK, block_parts(shape), tuple(range(sizes.depth))),
@@ -187,7 +189,7 @@ def read_qwen3_tower(top: ConfigReader, *, deepstack: tuple[int, ...] = (8, 16, 
     places = section.integer("num_position_embeddings", 2304)
     if isqrt(places) ** 2 != places:
         raise InputError(f"{places} places are no square", where=section.where("num_position_embeddings"))
-    grid = LearntTable("positions", (places, hidden), "grid", module=True, resampling="bilinear")
+    grid = LearntTable("positions", (places, hidden), "grid", module=True, resampling="bilinear_corners")
     stack = read_blocks_listed(section, "deepstack_visual_indexes", deepstack, sizes.depth)
     joined = TowerNorm("norm", hidden * sizes.merge**2, "layer", _EPS)
     norm = TowerNorm("norm", hidden, "layer", _EPS)
@@ -205,17 +207,18 @@ def read_qwen3_tower(top: ConfigReader, *, deepstack: tuple[int, ...] = (8, 16, 
         output_size=output,
         deepstack=stack,
         placeholders=_placeholders(top),
+        native=True,
         stages=(
             Stage("vision.tower", (_patches(sizes, hidden, bias=True), grid)),
             Stage(BLOCK, block_parts(shape), tuple(range(sizes.depth))),
             Stage("vision.projector", _merger(norm, hidden, sizes.merge, output)),
-            *((Stage("vision.deepstack.{block}", side, tuple(range(len(stack)))),) if stack else ()),
+            *((Stage("vision.deepstack.{block}", side, tuple(range(len(stack))), taps=stack),) if stack else ()),
         ),
     )
 
 
 read_qwen3_5_tower = partial(read_qwen3_tower, deepstack=())
-read_exaone_tower = partial(read_windowed_tower, kv_heads=8)
+read_exaone_tower = partial(read_windowed_tower, kv_heads=8, native=False)
 
 
 def _placeholders(top: ConfigReader) -> tuple[tuple[str, int], ...]:

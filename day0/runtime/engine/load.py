@@ -10,7 +10,7 @@ import torch
 
 from day0.errors import CannotSay, InputError
 from day0.plan.settings import EngineSettings
-from day0.profile.profile import ArchitectureProfile, VisionSpec
+from day0.profile.profile import ArchitectureProfile, VisionTower
 from day0.profile.tensors import expected_tensors
 from day0.runtime.cache.manager import CacheManager
 from day0.runtime.cache.pages import PageAllocator
@@ -171,9 +171,7 @@ def _load_modules(
     with torch.device("meta"):
         decoder = Decoder(profile, ops, ranks)
         modules: dict[str, torch.nn.Module] = {"": decoder}
-        if ranks.place.rank == 0 and (
-            isinstance(profile.vision, VisionSpec) or (profile.vision is not None and profile.vision.native)
-        ):
+        if ranks.place.rank == 0 and profile.vision is not None and _has_tower(files, profile):
             modules["vision."] = make_encoder(profile.vision, ops)
     decoder.dtype = dtype
     if settings.offload != "none":
@@ -185,6 +183,14 @@ def _load_modules(
         return modules, load_share(modules, profile, files, dtype, device, ranks)
     specs = wanted_here(expected_tensors(profile), all_parameters(modules).keys())
     return modules, load_weights(modules, specs, files, dtype, device)
+
+
+def _has_tower(files: ModelFiles, profile: ArchitectureProfile) -> bool:
+    """Whether the runtime has the model's tower, and the files do: without it they are the text model alone."""
+    if isinstance(profile.vision, VisionTower):
+        names = {spec.name for spec in expected_tensors(profile) if spec.group == "vision"}
+        return profile.vision.native and not names.isdisjoint(files.tensors or ())
+    return profile.vision is not None
 
 
 def _check_forward(engine: Engine) -> None:

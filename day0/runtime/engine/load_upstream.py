@@ -8,7 +8,7 @@ import torch
 
 from day0.errors import CannotSay, EnvironmentFault, InputError
 from day0.plan.settings import EngineSettings
-from day0.profile.profile import ArchitectureProfile
+from day0.profile.profile import ArchitectureProfile, VisionTower
 from day0.runtime.engine.engine import Engine
 from day0.runtime.engine.memory import MemoryFigures, check_context, free_bytes, share_out
 from day0.runtime.models.support import missing_part
@@ -17,6 +17,7 @@ from day0.runtime.upstream.definition import Definition, completed, find_definit
 from day0.runtime.upstream.load import load_decoder
 from day0.runtime.upstream.measure import try_out
 from day0.runtime.upstream.sessions import SessionManager, Sessions
+from day0.runtime.vision.support import missing_tower_part
 from day0.runtime.weights import LoadReport
 from day0.source.model_files import ModelFiles
 
@@ -33,6 +34,8 @@ def native_gap(files: ModelFiles, profile: ArchitectureProfile) -> CannotSay | N
             hint="`day0 inspect` says what is known of it",
         )
     missing = missing_part(profile)
+    if missing is None and isinstance(profile.vision, VisionTower) and profile.vision.native:
+        missing = missing_tower_part(profile.vision, profile.hidden_size)
     return CannotSay(f"the reference runtime does not do this: {missing}", where=files.id) if missing else None
 
 

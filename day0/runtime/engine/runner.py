@@ -21,6 +21,7 @@ class Runner:
         self.model = model
         self.cache = cache
         self.device = device
+        self._has_axes = isinstance(model, Decoder) and model.has_axes
 
     @torch.inference_mode()
     def run(self, chunks: list[Chunk], *, every_row: bool = False, trace: Trace | None = None) -> torch.Tensor:
@@ -32,14 +33,12 @@ class Runner:
 
     def _batch(self, chunks: list[Chunk], every_row: bool, trace: Trace | None) -> ForwardBatch:
         ids: list[int] = []
-        spans: list[range] = []
         slots: list[np.ndarray] = []
         rows: list[int] = []
         for chunk in chunks:
             sequence, start = chunk.sequence, chunk.sequence.computed
             end = start + chunk.length
             ids += sequence.token_ids[start:end]
-            spans.append(range(start, end))
             slots.append(sequence.held.slots(start, end))
             if every_row:
                 rows += range(len(ids) - chunk.length, len(ids))
@@ -48,7 +47,7 @@ class Runner:
         image_rows, image_embeddings = self._images(chunks)
         return ForwardBatch(
             token_ids=self._tensor(ids),
-            positions=self._tensor(np.concatenate(spans)),
+            positions=self._tensor(self._positions(chunks)),
             write_slots=self._tensor(np.concatenate(slots)),
             rows=self._tensor(rows),
             groups=self._groups(chunks),
@@ -56,6 +55,13 @@ class Runner:
             image_embeddings=image_embeddings,
             trace=trace,
         )
+
+    def _positions(self, chunks: list[Chunk]) -> np.ndarray:
+        """Where each row stands, [tokens]; [axes, tokens] where images stand apart from a line."""
+        spans = [(chunk.sequence, chunk.sequence.computed, chunk.sequence.computed + chunk.length) for chunk in chunks]
+        if not self._has_axes or all(sequence.positions.lie_on_a_line for sequence, _, _ in spans):
+            return np.concatenate([np.arange(start, end) for _, start, end in spans])
+        return np.concatenate([sequence.positions.on_axes(start, end) for sequence, start, end in spans], axis=1)
 
     def _groups(self, chunks: list[Chunk]) -> tuple[SequenceGroup, ...]:
         singles = [chunk for chunk in chunks if chunk.length == 1]

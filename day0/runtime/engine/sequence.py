@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from day0.errors import Day0Error, EnvironmentFault, ExitCode, InputError
-from day0.runtime.batch import FinishReason, Request
+from day0.runtime.batch import FinishReason, ImageSpan, Request
 from day0.runtime.cache.lease import Lease
 from day0.runtime.cache.prefix import ImageContent, PageNames
+from day0.runtime.engine.positions import Positions
 
 
 class QueueFull(EnvironmentFault):
@@ -37,13 +38,15 @@ class Sequence:
 
     `computed` tokens are in cache and state, which `lease` holds while the sequence runs. Preemption sets them back to
     0 and None, while `token_ids` keep what was generated, so that recomputing continues where it stopped. `names` are
-    those of its full pages; a step should end at each of `stops`. `counted` prompt tokens are in the engine's
-    statistics; `reused` of them were found in the cache when the sequence first ran, None before that.
+    those of its full pages, `positions` say where tokens stand; a step should end at each of `stops`. `counted` prompt
+    tokens are in the engine's statistics; `reused` of them were found in the cache when the sequence first ran, None
+    before that.
     """
 
     request: Request
     token_ids: list[int]
     names: PageNames
+    positions: Positions
     lease: Lease | None = None
     computed: int = 0
     stops: tuple[int, ...] = ()
@@ -53,8 +56,9 @@ class Sequence:
 
     @classmethod
     def of(cls, request: Request, page_size: int) -> Sequence:
-        images = [ImageContent(*span.bounds, _digest(span.embeddings)) for span in request.images]
-        return cls(request, list(request.prompt_ids), PageNames(page_size, images))
+        images = [ImageContent(*span.bounds, _digest(span)) for span in request.images]
+        names, places = PageNames(page_size, images), Positions(request.images)
+        return cls(request, list(request.prompt_ids), names, places)
 
     @property
     def held(self) -> Lease:
@@ -85,6 +89,9 @@ class Sequence:
         return min(ends) - self.computed
 
 
-def _digest(embeddings: torch.Tensor) -> bytes:
-    content = embeddings.detach().cpu().contiguous()
-    return hashlib.sha256(content.view(torch.uint8).numpy().tobytes()).digest()
+def _digest(span: ImageSpan) -> bytes:
+    """Of what an image puts into a prompt, and of how its tokens lie."""
+    content = span.embeddings.detach().cpu().contiguous()
+    digest = hashlib.sha256(repr((span.grid, content.dtype, content.shape)).encode())
+    digest.update(content.view(torch.uint8).numpy().tobytes())
+    return digest.digest()

@@ -84,6 +84,7 @@ class Decoder(nn.Module):
         for spec in self.own_layers:
             with self.store.holding(spec.index):
                 self.layers[spec.index](stream, LayerContext(spec.index, batch, cache, rotations, carried))
+            self._add_features(stream, batch, spec.index)
         if self.ranks.last_stage:
             logits = self._head(stream, batch)
         else:
@@ -106,12 +107,24 @@ class Decoder(nn.Module):
         """The stream before the first layer."""
         x = self.embed(batch.token_ids, self.dtype)
         if batch.image_rows is not None:
-            x = self.ops["embedding_scatter"](x, batch.image_rows, batch.image_embeddings)
+            assert batch.image_embeddings is not None
+            embeddings = batch.image_embeddings[:, : self.profile.hidden_size]
+            x = self.ops["embedding_scatter"](x, batch.image_rows, embeddings)
         if batch.trace is not None:
             batch.trace.save("embed", x)
         if self.per_layer is not None:
             carried.layer_inputs = self.per_layer(batch.token_ids, x)
         return open_stream(self.profile.residual, x)
+
+    def _add_features(self, stream: Stream, batch: ForwardBatch, index: int) -> None:
+        """Add to the tokens of images what their tower gives for behind this layer."""
+        if batch.image_rows is None or batch.image_embeddings is None:
+            return
+        hidden = self.profile.hidden_size
+        features = batch.image_embeddings[:, (index + 1) * hidden : (index + 2) * hidden]
+        if features.shape[1]:
+            assert stream.sum is not None, "such features are known of plain residual streams"
+            stream.sum = self.ops["embedding_scatter_add"](stream.sum, batch.image_rows, features)
 
     def _taken_over(self, batch: ForwardBatch) -> Stream:
         """The stream as the stage before leaves it."""
@@ -148,8 +161,14 @@ class Decoder(nn.Module):
                     axes, frequencies, factor, spec.sections, spec.interleaved_sections
                 )
             else:
+                assert positions.dim() == 1, "positions have axes, and a rotation that does not say which turns it"
                 tables[spec] = rope_table(positions, frequencies, factor)
         return tables
+
+    @property
+    def has_axes(self) -> bool:
+        """Whether positions have several axes, which images set apart."""
+        return any(rope.sections for rope in _rope_specs(self.profile.layers))
 
     @property
     def _device(self) -> torch.device:

@@ -21,6 +21,11 @@ def gelu(x: torch.Tensor, approximate: str) -> torch.Tensor:
     return functional.gelu(x, approximate={"erf": "none", "tanh": "tanh"}[approximate])
 
 
+def quick_gelu(x: torch.Tensor) -> torch.Tensor:
+    """x sigmoid(1.702 x) (Hendrycks and Gimpel 2016)."""
+    return x * torch.sigmoid(1.702 * x)
+
+
 def situ_and_mul(gate: torch.Tensor, up: torch.Tensor, beta: float, linear_beta: float | None) -> torch.Tensor:
     """beta tanh(gate / beta) sigmoid(gate) * linear_beta tanh(up / linear_beta), float32 inside (Kimi K3).
 

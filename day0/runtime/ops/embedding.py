@@ -19,6 +19,11 @@ def embedding_scatter(x: torch.Tensor, rows: torch.Tensor, images: torch.Tensor)
     return x.index_copy(0, rows, images.to(x.dtype))
 
 
+def embedding_scatter_add(x: torch.Tensor, rows: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+    """x [tokens, width] with `images` [merged, width] added to `rows`; x itself stays (DeepStack, arXiv 2406.04334)."""
+    return x.index_add(0, rows, images.to(x.dtype))
+
+
 def lm_head(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Logits in float32 of x [wanted, width]; the product is in x's dtype.
 

@@ -56,6 +56,7 @@ def _reference(function: Callable[..., Any]) -> tuple[Kernel, ...]:
 KERNELS: Mapping[str, tuple[Kernel, ...]] = {
     "embedding_lookup": _reference(embedding.embedding_lookup),
     "embedding_scatter": _reference(embedding.embedding_scatter),
+    "embedding_scatter_add": _reference(embedding.embedding_scatter_add),
     "lm_head": _reference(embedding.lm_head),
     "biased_lm_head": _reference(embedding.biased_lm_head),
     "per_layer_embedding_lookup": _reference(embedding.embedding_lookup),
@@ -134,6 +135,7 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = {
     "gelu_and_mul": _reference(activation.gelu_and_mul),
     "situ_and_mul": _reference(activation.situ_and_mul),
     "gelu": _reference(activation.gelu),
+    "quick_gelu": _reference(activation.quick_gelu),
     "moe_router_topk_softmax": _reference(router.moe_router_topk_softmax),
     "moe_router_group_best_softmax": _reference(router.moe_router_group_best_softmax),
     "moe_router_topk_sigmoid_bias": _reference(router.moe_router_topk_sigmoid_bias),
@@ -151,6 +153,11 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = {
         Kernel(REFERENCE, experts.input_weighted_experts),
     ),
     "vision_patch_embed": _reference(vision_patches.vision_patch_embed),
+    "biased_patch_embed": _reference(vision_patches.biased_patch_embed),
+    "vision_grid_embed": _reference(vision_positions.vision_grid_embed),
+    "vision_frame_embed": _reference(vision_positions.vision_frame_embed),
+    "vision_axial_rope": _reference(vision_positions.vision_axial_rope),
+    "vision_window_attention": _reference(vision_patches.vision_window_attention),
     "vision_position_embed": _reference(vision_positions.vision_position_embed),
     "vision_rope_2d": _reference(vision_positions.vision_rope_2d),
     "vision_attention": (

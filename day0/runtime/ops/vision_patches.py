@@ -15,6 +15,11 @@ def vision_patch_embed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return functional.linear(x, weight)
 
 
+def biased_patch_embed(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """The same plus bias [width]."""
+    return functional.linear(x, weight, bias)
+
+
 def vision_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Sequence[int], scale: float
 ) -> torch.Tensor:
@@ -36,6 +41,37 @@ def vision_attention_sdpa(
         attended = functional.scaled_dot_product_attention(query, key, value, scale=scale)
         outputs.append(attended[0].transpose(0, 1))
     return torch.cat(outputs)
+
+
+def vision_window_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, items: Sequence[Item], scale: float, side: int | None
+) -> torch.Tensor:
+    """Softmax attention among the patches of an item that share a square of `side` patches (None: all of them).
+
+    Squares start in an item's upper left corner, those at its other edges may be smaller, and frames are apart
+    (Qwen2.5-VL, arXiv 2502.13923). q [patches, heads, head_dim]; k and v [patches, kv_heads, head_dim], each head of
+    which serves as many heads of queries. Scores and weights are float32.
+    """
+    groups = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+    order, lengths = _squares(items, side)
+    order = order.to(q.device)
+    mixed = vision_attention(q[order], k[order], v[order], lengths, scale)
+    return torch.empty_like(mixed).index_copy_(0, order, mixed)
+
+
+def _squares(items: Sequence[Item], side: int | None) -> tuple[torch.Tensor, list[int]]:
+    """The patches of all items by square, [patches] int64, and how many each square has."""
+    names, squares = [], 0
+    for frames, rows, columns in items:
+        down, across = torch.arange(rows) // (side or rows), torch.arange(columns) // (side or columns)
+        width = int(across[-1]) + 1
+        frame = (int(down[-1]) + 1) * width
+        inside = (down[:, None] * width + across).flatten()
+        names.append((torch.arange(frames)[:, None] * frame + inside).flatten() + squares)
+        squares += frames * frame
+    name = torch.cat(names)
+    return torch.argsort(name, stable=True), torch.bincount(name, minlength=squares).tolist()
 
 
 ROWS_AT_ONCE = 256

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 FREQUENCY_BASE = 10_000.0
-"""Base of both the time signal's and the rotation's frequencies; MoonViT's config has no key for it."""
+"""Base of the time signal's frequencies, and of the rotation's where a config has no key for it (MoonViT)."""
 
 Item = tuple[int, int, int]
 """Frames, rows and columns of one image or clip, in patches."""
@@ -31,13 +31,36 @@ def _item_positions(grid: torch.Tensor, item: Item) -> torch.Tensor:
     return (time[:, None, None, :] + space).flatten(0, 2)
 
 
-def resample(grid: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
-    """The learnt grid at another size, [rows, columns, width] float32: bilinear, half-pixel centres, no antialias."""
+def vision_grid_embed(x: torch.Tensor, grid: torch.Tensor, items: Sequence[Item], resampling: str) -> torch.Tensor:
+    """x [patches, width] plus the learnt grid [grid rows, grid columns, width], resampled to each item in float32.
+
+    Every frame of an item gets the same.
+    """
+    parts = [resample(grid, rows, columns, resampling).flatten(0, 1).repeat(n, 1) for n, rows, columns in items]
+    return (x + torch.cat(parts)).to(x.dtype)
+
+
+def vision_frame_embed(x: torch.Tensor, items: Sequence[Item]) -> torch.Tensor:
+    """x [patches, width] plus the time signal of each patch's frame; nothing is added to items of one frame."""
+    parts = []
+    for frames, rows, columns in items:
+        signal = time_signal(frames, x.shape[-1], x.device)
+        parts.append((signal if frames > 1 else torch.zeros_like(signal)).repeat_interleave(rows * columns, dim=0))
+    return (x + torch.cat(parts)).to(x.dtype)
+
+
+def resample(grid: torch.Tensor, rows: int, columns: int, rule: str = "bilinear") -> torch.Tensor:
+    """The learnt grid at another size, [rows, columns, width] float32, without antialiasing.
+
+    "bilinear" and "bicubic" (a = -0.75) take half-pixel centres, "bilinear_corners" puts the outermost places of both
+    sizes on each other.
+    """
     learnt = grid.float()
     if learnt.shape[:2] == (rows, columns):
         return learnt
+    mode, _, corners = rule.partition("_")
     channels_first = learnt.permute(2, 0, 1).unsqueeze(0)
-    resized = functional.interpolate(channels_first, size=(rows, columns), mode="bilinear", align_corners=False)
+    resized = functional.interpolate(channels_first, size=(rows, columns), mode=mode, align_corners=bool(corners))
     return resized[0].permute(1, 2, 0)
 
 
@@ -50,23 +73,56 @@ def time_signal(frames: int, width: int, device: torch.device | None = None) -> 
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
-def rotary_angles(items: Sequence[Item], head_dim: int, device: torch.device | None = None) -> torch.Tensor:
+def rotary_angles(
+    items: Sequence[Item],
+    head_dim: int,
+    device: torch.device | None = None,
+    *,
+    theta: float = FREQUENCY_BASE,
+    in_turn: bool = True,
+) -> torch.Tensor:
     """Rotation angles of all items' patches, [patches, head_dim / 2] float32, the same for every frame.
 
-    Frequency i serves two neighbouring channel pairs: pair 2i turns with the column, pair 2i + 1 with the row.
+    Frequency i serves two channel pairs. `in_turn`: pair 2i turns with the column, pair 2i + 1 with the row
+    (MoonViT); else all pairs of the row come first, then those of the column (Qwen2-VL).
     """
-    return torch.cat([_item_angles(item, head_dim, device) for item in items])
+    return torch.cat([_item_angles(item, head_dim, device, theta, in_turn) for item in items])
 
 
-def _item_angles(item: Item, head_dim: int, device: torch.device | None) -> torch.Tensor:
+def _item_angles(item: Item, head_dim: int, device: torch.device | None, theta: float, in_turn: bool) -> torch.Tensor:
     frames, rows, columns = item
     index = torch.arange(head_dim // 4, dtype=torch.float32, device=device)
-    frequencies = FREQUENCY_BASE ** (-4.0 * index / head_dim)
+    frequencies = theta ** (-4.0 * index / head_dim)
     by_row = torch.outer(torch.arange(rows, dtype=torch.float32, device=device), frequencies)
     by_column = torch.outer(torch.arange(columns, dtype=torch.float32, device=device), frequencies)
-    both = (by_column[None, :, :].expand(rows, -1, -1), by_row[:, None, :].expand(-1, columns, -1))
-    angles = torch.stack(both, dim=-1)  # [rows, columns, head_dim / 4, 2]
+    across, down = by_column[None, :, :].expand(rows, -1, -1), by_row[:, None, :].expand(-1, columns, -1)
+    angles = torch.stack((across, down), dim=-1) if in_turn else torch.cat((down, across), dim=-1)
     return angles.reshape(rows * columns, head_dim // 2).repeat(frames, 1)
+
+
+def vision_axial_rope(
+    q: torch.Tensor, k: torch.Tensor, angles: torch.Tensor, layout: str, apart: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Turn channel pairs of q and k [patches, heads, head_dim] by angles [patches, head_dim / 2], in float32.
+
+    "neox" pairs channel i with i + head_dim / 2, "interleaved" neighbours; `apart` does so within each half of the
+    head, which then has the first or the second half of the angles.
+    """
+    if not apart:
+        return _turn_pairs(q, angles, layout), _turn_pairs(k, angles, layout)
+    turned = [
+        [_turn_pairs(half, part, layout) for half, part in zip(x.chunk(2, -1), angles.chunk(2, -1), strict=True)]
+        for x in (q, k)
+    ]
+    return torch.cat(turned[0], dim=-1), torch.cat(turned[1], dim=-1)
+
+
+def _turn_pairs(heads: torch.Tensor, angles: torch.Tensor, layout: str) -> torch.Tensor:
+    cos, sin = angles.cos()[:, None, :], angles.sin()[:, None, :]
+    if layout == "interleaved":
+        return _turn(heads, cos, sin)
+    first, second = heads.float().chunk(2, -1)
+    return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).to(heads.dtype)
 
 
 def vision_rope_2d(q: torch.Tensor, k: torch.Tensor, angles: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from day0.errors import InputError
-from day0.profile.profile import VisionSpec
+from day0.profile.profile import VisionSpec, VisionTower
 
 
 class PatchGrid(NamedTuple):
@@ -22,10 +22,17 @@ class PatchGrid(NamedTuple):
 
     def tokens(self, merge: tuple[int, int]) -> int:
         """Tokens in the prompt: frames are averaged and `merge` (rows, columns) patches joined."""
-        return (self.rows // merge[0]) * (self.columns // merge[1])
+        rows, columns = self.cells(merge)
+        return rows * columns
+
+    def cells(self, merge: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns of those tokens."""
+        return self.rows // merge[0], self.columns // merge[1]
 
 
-def checked_grids(grids: Sequence[Sequence[int]], num_patches: int, spec: VisionSpec) -> tuple[PatchGrid, ...]:
+def checked_grids(
+    grids: Sequence[Sequence[int]], num_patches: int, spec: VisionSpec | VisionTower
+) -> tuple[PatchGrid, ...]:
     """The items of one batch; InputError where the tower cannot take one, or where they do not add up."""
     items = tuple(PatchGrid(*(int(size) for size in grid)) for grid in grids)
     for index, item in enumerate(items):

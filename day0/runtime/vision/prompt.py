@@ -49,9 +49,15 @@ def expand_placeholders(
     return ExpandedPrompt(tuple(expanded), tuple(starts), tuple(tokens_per_image))
 
 
-def image_spans(prompt: ExpandedPrompt, embeddings: Sequence[torch.Tensor]) -> tuple[ImageSpan, ...]:
-    """The images' embeddings at their places; each must be as long as the prompt left room for."""
+def image_spans(
+    prompt: ExpandedPrompt, embeddings: Sequence[torch.Tensor], cells: Sequence[tuple[int, int]] | None = None
+) -> tuple[ImageSpan, ...]:
+    """The images' embeddings at their places; each must be as long as the prompt left room for.
+
+    `cells` are the rows and columns of each image's tokens, which models with several axes of positions need.
+    """
     lengths = tuple(int(part.shape[0]) for part in embeddings)
     if lengths != prompt.lengths:
         raise InputError(f"images of {lengths} tokens for places of {prompt.lengths}", where="images")
-    return tuple(ImageSpan(start, part) for start, part in zip(prompt.starts, embeddings, strict=True))
+    grids = [None] * len(lengths) if cells is None else cells
+    return tuple(ImageSpan(*place) for place in zip(prompt.starts, embeddings, grids, strict=True))
