@@ -19,6 +19,7 @@ from day0.plan.settings import EngineSettings
 from day0.profile.profile import ArchitectureProfile
 from day0.runtime.batch import ImageSpan
 from day0.runtime.engine.engine import Engine
+from day0.runtime.engine.lead import LeadingEngine
 from day0.runtime.engine.load import assemble
 from day0.runtime.trace import Trace
 
@@ -34,6 +35,8 @@ def engine_of(context: CheckContext) -> Engine:
 
 def sibling(engine: Engine, settings: EngineSettings) -> Engine:
     """Another engine around the same weights, with a cache of its own."""
+    if isinstance(engine, LeadingEngine):
+        return engine.world.again(engine, settings)
     return assemble(engine.model, engine.vision, settings, engine.load_report, engine.device)
 
 

@@ -18,9 +18,11 @@ from day0.plan.settings import EngineSettings
 from day0.profile.profile import ArchitectureProfile
 from day0.runtime.batch import Request, SamplingParams, TokenOutput
 from day0.runtime.engine.engine import Engine, NotFinite, QueueFull
+from day0.runtime.engine.lead import World, check_layout
 from day0.runtime.engine.load import load_engine
 from day0.runtime.engine.load_upstream import settle_profile
 from day0.runtime.engine.memory import choose_device, choose_dtype
+from day0.runtime.parallel.layout import Layout
 from day0.runtime.tokenizer import VOCABULARY_FILES, TextStream, Tokenizer
 from day0.source.model_files import ModelFiles
 
@@ -83,6 +85,7 @@ class RuntimeTarget:
         self.start_facts: StartFacts | None = None
         self._engine: Engine | None = None
         self._fault: Day0Error | None = None
+        self._world: World | None = None
 
     def engine(self) -> Engine:
         """The engine, started on the first call; raises what kept it from starting on every call."""
@@ -113,7 +116,19 @@ class RuntimeTarget:
 
         # Checks break weights and look at reused memory on purpose: nothing may come from before.
         settings = replace(settings, prefix_caching=False)
-        return load_engine(self.files, self.profile, settings, note, verified_on=load_whitelist().verified_on)
+        verified_on = load_whitelist().verified_on
+        ranks = Layout.of(settings).ranks
+        if ranks == 1:
+            return load_engine(self.files, self.profile, settings, note, verified_on=verified_on)
+        check_layout(self.profile, settings)
+        if self._world is None:
+            self._world = World.start(ranks, settings.device)
+        return self._world.load(self.files, self.profile, settings, note, verified_on)
+
+    def close(self) -> None:
+        """End the other ranks, where there are any."""
+        if self._world is not None:
+            self._world.stop()
 
     def lacks(self, need: str) -> str | None:
         if need == "endpoint":

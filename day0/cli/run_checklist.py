@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,7 +67,7 @@ def command(
     ] = None,
     device: Annotated[str, typer.Option(help="Device of the runtime.")] = "auto",
     dtype: Annotated[str | None, typer.Option(help="Type of weights and activations.")] = None,
-    nproc: Annotated[int, typer.Option(min=1, help="Ranks of the runtime (only 1 for now).")] = 1,
+    nproc: Annotated[int, typer.Option(min=1, help="Ranks of the runtime, which cut each layer between them.")] = 1,
     stream: Annotated[
         bool, typer.Option("--stream", help="Read weights layer by layer: for models larger than memory.")
     ] = False,
@@ -95,7 +96,6 @@ def command(
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON document here as well.")] = None,
 ) -> ExitCode:
     """Run a checklist on a model and say whether it is ready here."""
-    _refuse_not_yet(nproc)
     checked = _checked_plan(plan, model, target)
     settings = (checked.settings() if checked is not None else {}) | {
         "device": device,
@@ -104,6 +104,7 @@ def command(
         "trust_remote_code": trust_remote_code,
         **({"dtype": dtype} if dtype is not None else {}),
         **({"offload": "disk"} if stream else {}),
+        **({"tp": nproc} if nproc > 1 else {}),
     }
     asked = Asked(
         model=model,
@@ -147,11 +148,6 @@ def _checked_plan(path: Path | None, model: str, target: str) -> CheckedPlan | N
     return checked_plan(path, "day0", model)
 
 
-def _refuse_not_yet(nproc: int) -> None:
-    if nproc > 1:
-        raise InputError(f"{nproc} ranks asked for, and the reference runtime runs one for now", where="--nproc")
-
-
 def _phases(names: list[str] | None) -> tuple[str, ...]:
     for name in names or ():
         if name not in PHASES:
@@ -185,7 +181,7 @@ def run(asked: Asked, baseline: Path | None, written: Sequence[Path] = ()) -> tu
     earlier = read_baseline(baseline, key) if baseline is not None else None
     for path in written:
         check_writable(path)
-    with status_console().status("starting") as status:
+    with status_console().status("starting") as status, closing(target):
         running = ChecklistRun(
             checklist,
             PROBES,

@@ -81,9 +81,12 @@ def command(
     expert_cache_bytes: Annotated[
         int | None, typer.Option(min=0, help="Bytes for packed experts that are kept unpacked from step to step.")
     ] = None,
-    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks.")] = 1,
-    ep: Annotated[int, typer.Option(min=1, help="Expert-parallel ranks.")] = 1,
-    pp: Annotated[int, typer.Option(min=1, help="Pipeline stages.")] = 1,
+    tp: Annotated[
+        int | None, typer.Option(min=1, help="Ranks that cut each layer between them. Default: --ep, else 1.")
+    ] = None,
+    ep: Annotated[int | None, typer.Option(min=1, help="Lots that experts are dealt into.")] = None,
+    pp: Annotated[int | None, typer.Option(min=1, help="Pipeline stages.")] = None,
+    dp: Annotated[int | None, typer.Option(min=1, help="Replicas with sequences of their own.")] = None,
     offload: Annotated[
         Offload, typer.Option(help="Where the weights of layers rest that are not on the device: host memory or files.")
     ] = Offload.NONE,
@@ -118,9 +121,12 @@ def command(
         "trust_remote_code": trust_remote_code or None,
         "offload": offload.value if offload is not Offload.NONE else None,
         "weight_budget": weight_budget or None,
+        "tp": ep if tp is None and dp is None else tp,  # alone, lots are dealt to ranks that also cut the layers
+        "ep": ep,
+        "pp": pp,
+        "dp": dp,
     }
     given = {name: value for name, value in asked.items() if value is not None}
-    _refuse_not_yet({"--tp": tp, "--ep": ep, "--pp": pp})
     if weight_budget and offload is Offload.NONE:
         raise InputError("all weights stay on the device anyway", where="--weight-budget", hint="give --offload disk")
     if engine is not EngineName.DAY0:
@@ -136,16 +142,6 @@ def command(
     # Until the server minds signals itself there is nothing to drain.
     with handling({signal.SIGTERM: _end_unserved, signal.SIGINT: _end_at_once}):
         return _serve(model, settings, endpoint)
-
-
-def _refuse_not_yet(ranks: dict[str, int]) -> None:
-    for option, count in ranks.items():
-        if count > 1:
-            raise InputError(
-                f"{count} ranks asked for, and the reference runtime runs one for now",
-                where=option,
-                hint="several ranks take another engine and a plan: --engine vllm --plan FILE --dry-run",
-            )
 
 
 def _refuse_options_of_ours(engine: EngineName, given: dict[str, Any]) -> None:
@@ -192,6 +188,7 @@ def _command_line(model: str, settings: EngineSettings, endpoint: Endpoint) -> s
         "--kv-cache-bytes": settings.kv_cache_bytes,
         "--expert-cache-bytes": settings.expert_cache_bytes,
         "--runtime": settings.runtime,
+        **{f"--{name}": getattr(settings, name) for name in ("tp", "ep", "pp", "dp")},
         "--offload": settings.offload,
         "--weight-budget": settings.weight_budget,
     }
@@ -214,7 +211,7 @@ def _serve(model: str, settings: EngineSettings, endpoint: Endpoint) -> ExitCode
     profile = read_profile(files)
     with bind(endpoint.host, endpoint.port) as listener:
         # torch takes seconds to import; a wrong model or a port in use is said before that.
-        from day0.runtime.engine.load import load_engine
+        from day0.runtime.engine.lead import start_engine
         from day0.runtime.engine.worker import EngineWorker
         from day0.runtime.server.app import create_app
         from day0.runtime.tokenizer import Tokenizer
@@ -224,7 +221,7 @@ def _serve(model: str, settings: EngineSettings, endpoint: Endpoint) -> ExitCode
         assert files.folder is not None
         tokenizer = Tokenizer.from_folder(files.folder)
         verified_on = load_whitelist().verified_on
-        load = partial(load_engine, files, profile, settings, _phase_logger(log), verified_on=verified_on)
+        load = partial(start_engine, files, profile, settings, _phase_logger(log), verified_on=verified_on)
         worker = EngineWorker(partial(_loaded, load, log))
         app = create_app(worker, tokenizer, endpoint.served_name, log=log, api_key=endpoint.api_key)
         asyncio.run(HttpServer(app, worker, listener, log=log, end_at_once=_end_at_once).run())

@@ -89,6 +89,9 @@ class ScriptedEngine:
     requests: dict[str, Request] = field(default_factory=dict)
     generated: dict[str, int] = field(default_factory=dict)
     refuse: EnvironmentFault | None = None
+    gone: EnvironmentFault | None = None
+    wake: Callable[[], None] | None = None
+    closed: bool = False
 
     @staticmethod
     def token(request: Request, number: int) -> int:
@@ -123,6 +126,16 @@ class ScriptedEngine:
         return ScriptedStats(
             running, waiting, 8, 8 - running, 8, 8 - running, 0, 0, 0, sum(self.generated.values()), self.steps
         )
+
+    def check(self) -> None:
+        if self.gone is not None:
+            raise self.gone
+
+    def notify(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+
+    def close(self) -> None:
+        self.closed = True
 
     def _advance(self, request: Request) -> TokenOutput:
         number = self.generated[request.id]

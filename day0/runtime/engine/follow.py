@@ -11,7 +11,18 @@ import sys
 from day0.errors import Day0Error
 from day0.runtime.batch import Request
 from day0.runtime.engine.engine import Engine
-from day0.runtime.engine.lead import Command, Drop, Forward, Load, Step, Stop, load_on_rank, rank_device
+from day0.runtime.engine.lead import (
+    Again,
+    Command,
+    Drop,
+    Forward,
+    Load,
+    Step,
+    Stop,
+    again_on_rank,
+    load_on_rank,
+    rank_device,
+)
 from day0.runtime.parallel.joining import Joined, join
 from day0.runtime.parallel.launch import Job, read_job
 from day0.runtime.parallel.layout import Layout, Place
@@ -52,6 +63,9 @@ def follow(joined: Joined) -> None:
                         engines[command.number] = load_on_rank(joined, command)
                 except Day0Error:
                     joined.watch.check()  # a model that cannot be loaded is rank 0's to report; this rank lives on
+            case Again(number, of, settings):
+                with joined.watch.working():
+                    engines[number] = again_on_rank(engines[of], settings)
             case Drop(number):
                 del engines[number]
             case Step() | Forward():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,7 +13,7 @@ from day0.plan.settings import EngineSettings
 from day0.profile.profile import ArchitectureProfile
 from day0.runtime.batch import ImageSpan, Request, TokenOutput
 from day0.runtime.engine.engine import Engine, EngineStats
-from day0.runtime.engine.load import OnPhase, VerifiedOn, load_engine
+from day0.runtime.engine.load import OnPhase, VerifiedOn, assemble, load_engine
 from day0.runtime.engine.load_share import rank_settings
 from day0.runtime.engine.memory import choose_device
 from day0.runtime.parallel.joining import Joined, join, open_store
@@ -59,6 +60,15 @@ class Forward:
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """Engine `number` around the weights of engine `of`, with other settings and a cache of its own."""
+
+    number: int
+    of: int
+    settings: EngineSettings
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     number: int
 
@@ -68,7 +78,7 @@ class Stop:
     pass
 
 
-Command = Load | Step | Forward | Drop | Stop
+Command = Load | Again | Step | Forward | Drop | Stop
 
 
 class World:
@@ -113,14 +123,22 @@ class World:
             engine = load_on_rank(self.joined, command, on_phase)
         return LeadingEngine(engine, self, command.number)
 
+    def again(self, engine: LeadingEngine, settings: EngineSettings) -> LeadingEngine:
+        """Another engine around the same weights, on every rank."""
+        self._number += 1
+        with self.joined.watch.working():
+            self.tell(Again(self._number, engine.number, settings))
+            return LeadingEngine(again_on_rank(engine, settings), self, self._number)
+
     def tell(self, command: Command) -> None:
         self.joined.meeting.tell(command)
 
     def stop(self) -> None:
         """End the other ranks and leave their groups; safe to call after one has died."""
         if self.joined.watch.death is None:
-            self.tell(Stop())
-            self.joined.leave()
+            with suppress(EnvironmentFault):  # one that dies only now is ended below like the others
+                self.tell(Stop())
+                self.joined.leave()
         self.joined.watch.stop()
         self.children.end()
 
@@ -291,3 +309,9 @@ def load_on_rank(joined: Joined, command: Load, on_phase: OnPhase | None = None)
         return verified
 
     return load_engine(command.files, command.profile, settings, on_phase, verified_on=verified_on, ranks=ranks)
+
+
+def again_on_rank(engine: Engine, settings: EngineSettings) -> Engine:
+    """What every rank does to have another engine around its share of the weights."""
+    settings = replace(settings, device=engine.settings.device)
+    return assemble(engine.model, engine.vision, settings, engine.load_report, engine.device)

@@ -66,7 +66,12 @@ class _Stop:
     pass
 
 
-_Command = _Add | _Abort | _Drain | _Stop
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Something that the engine needs may have gone: it is asked before the next step."""
+
+
+_Command = _Look | _Add | _Abort | _Drain | _Stop
 
 
 class TokenStream:
@@ -244,6 +249,8 @@ class EngineWorker:
         with ExitStack() as ending:
             ending.push(self._end)
             engine = self._load()
+            ending.callback(engine.close)
+            engine.notify(lambda: self._commands.put(_Look()))
             self._note(engine)
             self._post(self._loaded, engine.max_model_len)
             self._serve(engine)
@@ -258,6 +265,8 @@ class EngineWorker:
                     case _Abort(request_ids):
                         for request_id in request_ids:
                             engine.abort(request_id)
+                    case _Look():
+                        engine.check()
                     case _Drain():
                         draining = True
                     case _Stop():

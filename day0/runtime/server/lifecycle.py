@@ -124,6 +124,10 @@ class HttpServer:
             self._log(f"ready on {self._address()}")
             await worker.ended.wait()
             if worker.state is WorkerState.FAILED:
+                if isinstance(worker.failure, EnvironmentFault):
+                    self._log(f"the engine has ended: {worker.failure}")
+                    self._server.should_exit = True
+                    return
                 self._log(worker.failure_traceback)
                 self._log("the engine has failed; /health answers 503 until this server is stopped")
                 await self._stopping.wait()
