@@ -51,6 +51,11 @@ VISION: tuple[Operator, ...] = (
              "q[patches heads head_dim]; k[patches heads head_dim]; angles[patches rope_pairs] float32",
              "q_out[patches heads head_dim]; k_out[patches heads head_dim]", POINTWISE,
              "Qwen2-VL, arXiv 2409.12191; Llama 4; Gemma 4", attributes="layout apart", phases=_VISION),
+    contract("vision_rope_3d", "vision",
+             "rotation of a head's first channels by a patch's frame, row and column, a third of the pairs (i, i + "
+             "rope_pairs) each",
+             "q[patches heads head_dim]; k[patches heads head_dim]; angles[patches rope_pairs] float32",
+             "q_out[patches heads head_dim]; k_out[patches heads head_dim]", POINTWISE, "MiniMax M3", phases=_VISION),
     contract("vision_window_attention", "vision",
              "softmax attention among the patches of an item that share a square of window_side patches a side; "
              "query heads share kv_heads in groups",

@@ -166,7 +166,7 @@ class ArchitectureProfile:
     """What a model is, in our words. Sizes are element counts; `dtype` is the checkpoint's main dtype ("BF16").
 
     `family` is None where no table of `families/` explains the model; `native` says that the reference runtime has
-    every part of it. `vision` is a `VisionSpec` where the runtime has the tower, a `VisionTower` where it has not.
+    every part of its decoder; a model whose tower it lacks takes text alone, and a finding says so.
     `unused_config_keys` were read by nobody, `defaulted_config_keys` were wanted and absent; both are dotted paths.
     `likeness` is for a model_type that no table has: the nearest family, and whether this was read with its table.
     """

@@ -84,7 +84,7 @@ def _read_family(
         ends=family.read_ends(text),
         norm_kind=family.norm_kind,
         mtp=family.read_mtp(text),
-        native=family.native and towers.native,
+        native=family.native,
         quantization=quantization.spec,
         vision=towers.vision,
         audio=towers.audio,

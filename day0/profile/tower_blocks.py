@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from day0.profile.tower_parts import (
     AxialRotation,
@@ -27,9 +28,9 @@ class BlockShape:
 
     `joined` projects queries, keys and values with one matrix; `bias` is that of attention's projections (`out_bias`
     that of the last, where it differs), `mlp_bias` that of the MLP. `theta` is the base of the rotation, None where
-    there is none; `layout` says which channels are a pair. `head_norm` norms queries and keys, `value_norm` values too
-    (without a weight). `after` adds norms behind each branch. `tanh_gates` are learnt numbers on what branches give.
-    `bounded` clamps around every projection. `scale` None is 1 / sqrt(head_dim).
+    there is none, by `axes` of a patch's place; `layout` says which channels are a pair. `head_norm` norms queries
+    and keys, `value_norm` values too (without a weight). `after` adds norms behind each branch. `tanh_gates` are
+    learnt numbers on what branches give. `bounded` clamps around every projection. `scale` None is 1 / sqrt(head_dim).
     """
 
     hidden: int
@@ -48,6 +49,7 @@ class BlockShape:
     limit: float | None = None
     theta: float | None = None
     layout: RotationLayout = "neox"
+    axes: Literal[2, 3] = 2
     head_norm: bool = False
     value_norm: bool = False
     after: bool = False
@@ -103,7 +105,8 @@ def _attention(shape: BlockShape, window: int | None) -> tuple[Part, ...]:
     if shape.value_norm:
         parts.append(TowerNorm("attention.v_norm", dim, "unit", shape.eps))
     if shape.theta is not None:
-        parts.append(AxialRotation(heads, dim, dim // 2, shape.theta, layout=shape.layout))
+        pairs = dim // 2 if shape.axes == 2 else dim // 6 * 3
+        parts.append(AxialRotation(heads, dim, pairs, shape.theta, shape.axes, shape.layout))
     scale = dim**-0.5 if shape.scale is None else shape.scale
     parts.append(EncoderAttention(heads, groups, dim, scale, window))
     out_bias = shape.bias if shape.out_bias is None else shape.out_bias

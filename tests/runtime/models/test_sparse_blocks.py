@@ -1,0 +1,173 @@
+"""Block-sparse attention (MiniMax M3) against transformers, at lengths around every size that matters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from closeness import worst_error
+from random_models import cached_logits, logits_of, make_model
+
+from day0.runtime.batch import Request, SamplingParams
+from day0.runtime.engine.engine import Engine
+from day0.runtime.trace import Trace
+
+LIMIT = 1e-5
+BLOCK, TOP_K, PAGE = 8, 3, 16
+SPARSE: dict[str, Any] = {
+    "use_sparse_attention": True,
+    "sparse_attention_freq": [0, 1, 1],
+    "sparse_disable_index_value": [0, 1, 1],
+    "sparse_num_index_heads": 2,
+    "sparse_index_dim": 12,
+    "sparse_block_size": BLOCK,
+    "sparse_topk_blocks": TOP_K,
+    "sparse_local_block": 1,
+    "sparse_init_block": 0,
+    "sparse_score_type": "max",
+}
+TEXT: dict[str, Any] = {
+    "model_type": "minimax_m3_vl_text",
+    "vocab_size": 256,
+    "hidden_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "rotary_dim": 8,
+    "partial_rotary_factor": 0.5,
+    "rope_theta": 10000,
+    "rms_norm_eps": 1e-6,
+    "use_gemma_norm": True,
+    "use_qk_norm": True,
+    "qk_norm_type": "per_head",
+    "attention_output_gate": False,
+    "hidden_act": "swigluoai",
+    "swiglu_alpha": 1.702,
+    "swiglu_limit": 1.5,  # small, so that the clamps are felt
+    "dense_intermediate_size": 80,
+    "intermediate_size": 32,
+    "shared_intermediate_size": 40,
+    "n_shared_experts": 1,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 2,
+    "scoring_func": "sigmoid",
+    "use_routing_bias": True,
+    "routed_scaling_factor": 2.0,
+    "moe_layer_freq": [0, 1, 1],
+    "num_mtp_modules": 7,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "sparse_attention_config": SPARSE,
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "one local block": TEXT,
+    "two local blocks": TEXT | {"sparse_attention_config": SPARSE | {"sparse_local_block": 2}},
+    "no local block": TEXT | {"sparse_attention_config": SPARSE | {"sparse_local_block": 0}},
+    "one index head for all": TEXT | {"sparse_attention_config": SPARSE | {"sparse_num_index_heads": 1}},
+    "flat keys": {key: value for key, value in TEXT.items() if key not in ("sparse_attention_config", "moe_layer_freq")}
+    | {
+        "layer_types": ["minimax_m3_sparse", "full_attention", "minimax_m3_sparse"],
+        "mlp_layer_types": ["sparse", "dense", "sparse"],
+        "index_n_heads": 2,
+        "index_head_dim": 20,
+        "index_block_size": BLOCK,
+        "index_topk_blocks": TOP_K,
+        "index_local_blocks": 1,
+    },
+}
+
+
+def whole(text: dict[str, Any]) -> dict[str, Any]:
+    """The config of a release: the decoder in a section, a tower beside it."""
+    vision = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    return {
+        "model_type": "minimax_m3_vl",
+        "architectures": ["MiniMaxM3SparseForConditionalGeneration"],
+        "text_config": text,
+        "vision_config": vision | {"patch_size": 4, "image_size": 16},
+        "projector_hidden_size": 48,
+        "image_token_index": 5,
+        "video_token_index": 6,
+    }
+
+
+def prompt(length: int) -> list[int]:
+    """Without the ids that mark images."""
+    return [20 + (91 * place + 7) % 200 for place in range(length)]
+
+
+Pair = tuple[transformers.PreTrainedModel, Engine]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, make_engine) -> Pair:
+    folder = tmp_path_factory.mktemp("model")
+    model = make_model(whole(MODELS[request.param]), folder)
+    engine = make_engine(folder, debug=True, page_size=PAGE)
+    assert engine.profile.native and engine.profile.unused_config_keys == ()
+    return model, engine
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 15, 16, 17, 23, 24, 25, 63, 64, 65])
+def test_logits_agree(pair: Pair, length: int) -> None:
+    """One less than, as long as and one more than a block, a page, what is read at most, and many of each."""
+    model, engine = pair
+    wanted = logits_of(model, prompt(length))
+    for chunk in (length, 7, 16):
+        assert worst_error(engine.forward(prompt(length), chunk=chunk), wanted) < LIMIT, f"chunks of {chunk}"
+
+
+@pytest.mark.parametrize("chunk", [1, 8, 9, 24, 25])
+def test_chunks_and_decode_are_the_whole(pair: Pair, chunk: int) -> None:
+    _, engine = pair
+    assert worst_error(engine.forward(prompt(63), chunk=chunk), engine.forward(prompt(63))) < LIMIT
+
+
+def test_their_own_cache_gives_the_same(pair: Pair) -> None:
+    model, engine = pair
+    assert worst_error(engine.forward(prompt(63), chunk=1), cached_logits(model, prompt(63), 20)) < LIMIT
+
+
+def test_a_batch_gives_what_each_gets_alone(pair: Pair) -> None:
+    """Sequences below and above what is read at most decode in one group."""
+    _, engine = pair
+    params = SamplingParams(max_tokens=9, ignore_eos=True, logprobs=5)
+    requests = [Request(str(length), tuple(prompt(length)), params) for length in (1, 7, 16, 23, 40, 63)]
+    for request, beside in zip(requests, engine.generate(requests), strict=True):
+        alone = engine.generate([request])[0]
+        assert beside.token_ids == alone.token_ids
+        assert beside.logprobs == pytest.approx(alone.logprobs, rel=1e-5, abs=1e-5)
+
+
+def test_the_choice_is_felt(pair: Pair) -> None:
+    """Past `top_k` blocks the numbers are not those of the weakest blocks, else nothing above shows anything."""
+    _, engine = pair
+    trace = Trace()
+    before = engine.forward(prompt(63), trace=trace)
+    indexers = [layer.mixer.indexer for layer in engine.model.layers if hasattr(layer.mixer, "indexer")]
+    assert len(indexers) == 2
+    for indexer in indexers:
+        indexer.q_proj.weight.neg_()  # what scored best scores worst
+    after = engine.forward(prompt(63))
+    for indexer in indexers:
+        indexer.q_proj.weight.neg_()
+    reach = BLOCK * TOP_K
+    assert torch.equal(after[:reach], before[:reach]) or worst_error(after[:reach], before[:reach]) < LIMIT
+    assert worst_error(after[reach:], before[reach:]) > 1e-2
+    heads = trace.tensors["layers.2.mixer.topk_blocks"]
+    assert heads.shape[1] == indexers[0].spec.num_heads
+    assert heads.shape[1] == 1 or (heads[:, 0] != heads[:, 1]).any()  # each head has a choice of its own
+
+
+def test_the_decoder_alone_as_transformers_saves_it(tmp_path: Path, make_engine) -> None:
+    """Under other names, with gate and up joined and experts stacked."""
+    model = make_model(TEXT | {"architectures": ["MiniMaxM3VLForCausalLM"]}, tmp_path)
+    engine: Engine = make_engine(tmp_path, debug=True)
+    assert worst_error(engine.forward(prompt(63)), logits_of(model, prompt(63))) < LIMIT
+    assert worst_error(engine.forward(prompt(63), chunk=7), logits_of(model, prompt(63))) < LIMIT
