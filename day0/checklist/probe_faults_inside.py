@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from day0.runtime.engine.engine import Engine
 from day0.runtime.engine.scheduler import Scheduler
 from day0.runtime.engine.sequence import Sequence as EngineSequence
 from day0.runtime.models.decoder import Decoder
-from day0.runtime.vision.model import VisionModel
+from day0.runtime.vision.encoder import ImageEncoder
 from day0.runtime.vision.preprocess import ImageInput
 
 
@@ -113,7 +114,7 @@ def weight_held_twice(context: CheckContext) -> Iterator[CheckContext]:
 
 @contextmanager
 def dead_norm(context: CheckContext) -> Iterator[CheckContext]:
-    weight = _blocks(context).norm.weight
+    weight = _blocks(context).norm.get_parameter("weight")
     with _kept(weight):
         weight.data.zero_()
         yield context
@@ -245,9 +246,9 @@ def endless_queue(context: CheckContext) -> Iterator[CheckContext]:
         yield context
 
 
-def _tower(context: CheckContext) -> VisionModel:
+def _tower(context: CheckContext) -> ImageEncoder:
     tower = engine_of(context).vision
-    assert isinstance(tower, VisionModel)
+    assert isinstance(tower, ImageEncoder)
     return tower
 
 
@@ -293,7 +294,7 @@ def shifted_image(context: CheckContext) -> Iterator[CheckContext]:
 
     def forward(ids: Sequence[int], *, images: tuple[Any, ...] = (), chunk: int | None = None) -> Tensor:
         if chunk is not None:
-            images = tuple(type(span)(span.start, span.embeddings.roll(1, dims=0)) for span in images)
+            images = tuple(replace(span, embeddings=span.embeddings.roll(1, dims=0)) for span in images)
         return sound(ids, images=images, chunk=chunk)
 
     with patched(engine, "forward", forward):
