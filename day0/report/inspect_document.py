@@ -27,7 +27,7 @@ SCHEMA = "day0.inspect/1"
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """`native` says that the reference runtime has every part of the model.
+    """`native` says that the reference runtime has every part of the model's decoder.
 
     `likeness` is for a model_type that no family has: the nearest one, what agrees and what differs.
     """
@@ -249,7 +249,7 @@ def _tower_facts(spec: VisionSpec | VisionTower | AudioTower | None) -> dict[str
     facts = {name: value for name, value in asdict(spec).items() if name not in ("stages", "placeholders")}
     if isinstance(spec, VisionTower):
         facts["placeholders"] = dict(spec.placeholders)
-    return {**facts, "native": isinstance(spec, VisionSpec)}
+    return {"native": isinstance(spec, VisionSpec), **facts}
 
 
 def mtp_facts(profile: ArchitectureProfile, params: ParameterCounts | None) -> dict[str, Any] | None:

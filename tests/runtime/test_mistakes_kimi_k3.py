@@ -64,7 +64,8 @@ def recurrence(*, decay: str = "before", delta: str = "decayed", scaled: bool = 
     return run
 
 
-def gated(x, weight, gate, eps, *, before: bool = False, silu: bool = False):
+def gated(x, weight, gate, eps, kind, *, before: bool = False, silu: bool = False):
+    assert kind == "sigmoid"
     factor = functional.silu(gate.float()) if silu else torch.sigmoid(gate.float())
     if before:
         return norm.rms_norm(x.float() * factor, weight, eps)
@@ -122,10 +123,10 @@ REPLACED: dict[str, tuple[str, Callable]] = {
         "attention_residual_mix",
         lambda candidates, *a: (sum(candidates), residual.attention_residual_mix(candidates, *a)[1]),
     ),
-    "convolution flipped": ("causal_conv1d", lambda x, w, state: causal_conv1d.causal_conv1d(x, w.flip(1), state)),
+    "convolution flipped": ("causal_conv1d", lambda x, w, *a: causal_conv1d.causal_conv1d(x, w.flip(1), *a)),
     "convolution forgets its past": (
         "causal_conv1d",
-        lambda x, w, state: causal_conv1d.causal_conv1d(x, torch.cat((0 * w[:, :-1], w[:, -1:]), 1), state),
+        lambda x, w, *a: causal_conv1d.causal_conv1d(x, torch.cat((0 * w[:, :-1], w[:, -1:]), 1), *a),
     ),
     "queries and keys not of unit length": ("l2_norm", lambda x, eps: x.float()),
     "epsilon in the mean, not in the sum": ("l2_norm", lambda x, eps: norm.l2_norm(x, eps) * x.shape[-1] ** 0.5),
