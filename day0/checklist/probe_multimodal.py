@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,11 +19,10 @@ from day0.checklist.target import CheckContext
 from day0.errors import InputError
 from day0.numerics.metrics import difference
 from day0.numerics.noise import NoiseFloor, noise_floor
-from day0.profile.profile import VisionSpec
 from day0.runtime.batch import ImageSpan
 from day0.runtime.engine.engine import Engine
+from day0.runtime.vision.encoder import ImageEncoder
 from day0.runtime.vision.images import load_images
-from day0.runtime.vision.model import VisionModel
 from day0.runtime.vision.preprocess import ImageInput, preprocess_image
 from day0.runtime.vision.preprocess_config import FILE_NAME, ImagePreprocessing, image_preprocessing
 from day0.runtime.vision.prompt import ExpandedPrompt, expand_placeholders, image_spans
@@ -40,14 +40,18 @@ class _Sight:
     """What the vision probes work with."""
 
     engine: Engine
-    tower: VisionModel
-    spec: VisionSpec
+    tower: ImageEncoder
+    placeholder: int
     config: ImagePreprocessing
 
     def image(self, index: int, mode: str = "RGB", width: int = 40, height: int = 30) -> ImageInput:
         """A seeded picture, stored as PNG and taken in like a user's."""
         (image,) = load_images([_png(index, mode, width, height)])
         return preprocess_image(image, self.config)
+
+    def spans(self, places: ExpandedPrompt, images: Sequence[ImageInput]) -> tuple[ImageSpan, ...]:
+        """The images' embeddings at their places."""
+        return image_spans(places, self.tower.encode_images(images), self.tower.cells(images))
 
 
 def _sight(context: CheckContext) -> _Sight | NotChecked:
@@ -57,9 +61,11 @@ def _sight(context: CheckContext) -> _Sight | NotChecked:
     if FILE_NAME not in context.files.extras:
         return NotChecked("skip", f"without {FILE_NAME} nothing says how images become patches")
     engine = engine_of(context)
-    if not isinstance(engine.vision, VisionModel) or not isinstance(spec, VisionSpec):
+    if not isinstance(engine.vision, ImageEncoder):
         return NotChecked("skip", "the runtime has no tower for this model")
-    return _Sight(engine, engine.vision, spec, image_preprocessing(context.files, spec))
+    if spec.placeholder_token_id is None:
+        return NotChecked("skip", "the config names no token that stands for a piece of an image")
+    return _Sight(engine, engine.vision, spec.placeholder_token_id, image_preprocessing(context.files, spec))
 
 
 def _png(index: int, mode: str, width: int, height: int) -> bytes:
@@ -81,10 +87,8 @@ def tokens(context: CheckContext) -> Outcome:
         (embeddings,) = sight.tower.encode_images([image])
         name = f"{mode} {width}x{height}"
         counts[name] = image.num_tokens
-        prompt = expand_placeholders(
-            [sight.spec.placeholder_token_id], [image.num_tokens], sight.spec.placeholder_token_id
-        )
-        if embeddings.shape != (len(prompt.token_ids), context.profile.hidden_size):
+        prompt = expand_placeholders([sight.placeholder], [image.num_tokens], sight.placeholder)
+        if embeddings.shape != (len(prompt.token_ids), sight.tower.width):
             wrong.append(f"{name}: {tuple(embeddings.shape)} for {len(prompt.token_ids)} places")
         elif not bool(torch.isfinite(embeddings).all()):
             wrong.append(f"{name}: not finite")
@@ -122,7 +126,7 @@ def order(context: CheckContext) -> Outcome:
     places = _prompt_with(context, sight, [first, second])
 
     def answer(*images: ImageInput) -> torch.Tensor:
-        spans = image_spans(places, sight.tower.encode_images(images))
+        spans = sight.spans(places, images)
         return engine.forward(places.token_ids, images=spans)[-1:]
 
     shown = answer(first, second)
@@ -141,8 +145,8 @@ def order(context: CheckContext) -> Outcome:
 
 def _prompt_with(context: CheckContext, sight: _Sight, images: list[ImageInput]) -> ExpandedPrompt:
     text = random_ids(context, 40, 4)
-    raw = [part for _ in images for part in (*text, sight.spec.placeholder_token_id)] + list(text)
-    return expand_placeholders(raw, [image.num_tokens for image in images], sight.spec.placeholder_token_id)
+    raw = [part for _ in images for part in (*text, sight.placeholder)] + list(text)
+    return expand_placeholders(raw, [image.num_tokens for image in images], sight.placeholder)
 
 
 def chunked(context: CheckContext, *, chunks: list[int] | None = None) -> Outcome:
@@ -152,7 +156,7 @@ def chunked(context: CheckContext, *, chunks: list[int] | None = None) -> Outcom
         return sight
     images = [sight.image(index) for index in range(2)]
     places = _prompt_with(context, sight, images)
-    spans: tuple[ImageSpan, ...] = image_spans(places, sight.tower.encode_images(images))
+    spans = sight.spans(places, images)
     whole = forward_outputs(sight.engine, places.token_ids, images=spans)
     errors = PathErrors(rounding_noise(sight.engine, places.token_ids, forward_outputs, spans))
     for chunk in chunks or [1, 3, 7]:
@@ -172,7 +176,7 @@ def refusals(context: CheckContext) -> Outcome:
         except InputError:
             continue
         accepted.append(name)
-    placeholder = sight.spec.placeholder_token_id
+    placeholder = sight.placeholder
     for name, count in (("no placeholder", 0), ("a placeholder too many", 2)):
         try:
             expand_placeholders([placeholder] * count, [4], placeholder)

@@ -45,6 +45,10 @@ class ImageEncoder(nn.Module):
         embeddings = self.embed(pixel_values, items, trace)
         return list(embeddings.split([item.tokens(self.spec.merge) for item in items]))
 
+    def cells(self, images: Sequence[ImageInput]) -> list[tuple[int, int]]:
+        """Rows and columns of each image's tokens."""
+        return [image.grid.cells(self.spec.merge) for image in images]
+
     def encode_images(self, images: Sequence[ImageInput], trace: Trace | None = None) -> list[torch.Tensor]:
         """Embeddings of preprocessed images, in their order."""
         if not images:

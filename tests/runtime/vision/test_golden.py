@@ -19,7 +19,7 @@ from day0.runtime.engine.load import load_engine
 from day0.runtime.trace import Trace
 from day0.runtime.vision.model import VisionModel
 from day0.runtime.vision.preprocess import image_grid, plan_resize, preprocess_image
-from day0.runtime.vision.preprocess_config import ImagePreprocessing, read_image_preprocessing
+from day0.runtime.vision.preprocess_config import ImagePreprocessing, PatchLimits, read_image_preprocessing
 from day0.runtime.vision.prompt import ExpandedPrompt, expand_placeholders, image_spans
 from day0.source.resolve import resolve
 
@@ -61,7 +61,7 @@ def test_pixels_with_alpha(expected: Tensors, config: ImagePreprocessing) -> Non
 @pytest.mark.parametrize("table", ["prep.resize_table", "prep.resize_table_real"])
 def test_sizes(expected: Tensors, config: ImagePreprocessing, table: str) -> None:
     if table.endswith("_real"):
-        config = replace(config, patch_limit=65536, side_limit=512)
+        config = replace(config, limits=PatchLimits(65536, 512))
     for width, height, *wanted in expected[table].tolist():
         plan = plan_resize(width, height, config)
         tokens = image_grid(plan, config).tokens(config.merge)

@@ -9,13 +9,23 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+from day0.errors import InputError
 from day0.profile.profile import VisionSpec
 from day0.runtime.vision.preprocess import chessboard, image_grid, opaque, plan_resize, preprocess_image
-from day0.runtime.vision.preprocess_config import Chessboard, ImagePreprocessing, read_image_preprocessing
+from day0.runtime.vision.preprocess_config import (
+    Chessboard,
+    ImagePreprocessing,
+    PatchLimits,
+    PixelLimits,
+    read_image_preprocessing,
+)
 
 BOARD = Chessboard(square=8, white=255, gray=180, white_first=True)
-SHIPPED = ImagePreprocessing(14, (2, 2), 65536, 512, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), BOARD, fill_before_resize=False)
+SHIPPED = ImagePreprocessing(
+    14, (2, 2), PatchLimits(65536, 512), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), BOARD, fill_before_resize=False
+)
 SIDES = st.integers(min_value=1, max_value=20_000)
 
 
@@ -106,7 +116,7 @@ def test_large_images_are_scaled_to_the_plan(config: ImagePreprocessing) -> None
     plan = plan_resize(200, 130, config)
     assert plan.width < 200
     by_hand = raw.resize((plan.width, plan.height), Image.Resampling.BICUBIC)
-    roomy = replace(config, patch_limit=10_000)
+    roomy = replace(config, limits=PatchLimits(10_000, 12))
     assert torch.equal(preprocess_image(raw, config).pixel_values, preprocess_image(by_hand, roomy).pixel_values)
 
 
@@ -136,7 +146,7 @@ def test_transparency_is_filled_after_the_resize(config: ImagePreprocessing) -> 
     after = preprocess_image(clear, config)
     plan = plan_resize(400, 400, config)
     board = Image.fromarray(chessboard(plan.width, plan.height, BOARD)).convert("RGB")
-    roomy = replace(config, patch_limit=10_000)
+    roomy = replace(config, limits=PatchLimits(10_000, 12))
     assert torch.equal(after.pixel_values, preprocess_image(board, roomy).pixel_values)
     before = preprocess_image(clear, replace(config, fill_before_resize=True))
     assert not torch.equal(before.pixel_values, after.pixel_values)
@@ -191,3 +201,43 @@ def test_odd_sizes_become_whole_cells(config: ImagePreprocessing, size: tuple[in
     assert result.pixel_values.shape == (result.grid.patches, 3, 14, 14)
     assert result.grid.rows % 2 == result.grid.columns % 2 == 0
     assert torch.isfinite(result.pixel_values).all()
+
+
+PIXELS = ImagePreprocessing(
+    patch_size=14,
+    merge=(2, 2),
+    limits=PixelLimits(56 * 56, 20_000),
+    mean=(0.48, 0.45, 0.4),
+    std=(0.26, 0.25, 0.27),
+    background="white",
+    fill_before_resize=True,
+    frames=2,
+)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P"])
+@pytest.mark.parametrize("size", [(61, 43), (56, 56), (400, 300), (1, 1), (20, 300), (42, 70)])
+def test_scaled_images_are_those_of_transformers(mode: str, size: tuple[int, int]) -> None:
+    """Sizes, levels and patches; transformers puts the patches of a cell together, ours go by rows."""
+    image = Image.fromarray(noise(size[1], size[0], 4), "RGBA").convert(mode)
+    theirs = Qwen2VLImageProcessorPil(
+        size={"shortest_edge": 56 * 56, "longest_edge": 20_000}, image_mean=PIXELS.mean, image_std=PIXELS.std
+    )([image], return_tensors="pt")
+    ours = preprocess_image(image, PIXELS)
+    assert theirs["image_grid_thw"].tolist() == [list(ours.grid)]
+    _, rows, columns = ours.grid
+    cells = ours.pixel_values.reshape(rows // 2, 2, columns // 2, 2, -1).transpose(1, 2).flatten(0, 3)
+    assert torch.allclose(cells, theirs["pixel_values"], atol=2e-6)
+    assert ours.num_tokens == rows * columns // 4
+
+
+@given(SIDES, SIDES)
+def test_scaled_plans_keep_their_limits(width: int, height: int) -> None:
+    if max(width, height) > 200 * min(width, height):
+        with pytest.raises(InputError, match="one side is over 200 times the other"):
+            plan_resize(width, height, PIXELS)
+        return
+    plan = plan_resize(width, height, PIXELS)
+    assert plan.width % 28 == plan.height % 28 == plan.pad_width == plan.pad_height == 0
+    assert plan.width >= 28 and plan.height >= 28
+    assert plan.width * plan.height <= 20_000 or min(plan.width, plan.height) == 28

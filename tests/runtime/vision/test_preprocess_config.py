@@ -8,13 +8,19 @@ import pytest
 
 from day0.errors import CannotSay, InputError
 from day0.profile.profile import VisionSpec
-from day0.runtime.vision.preprocess_config import Chessboard, image_preprocessing, read_image_preprocessing
+from day0.runtime.vision.preprocess_config import (
+    Chessboard,
+    PatchLimits,
+    PixelLimits,
+    image_preprocessing,
+    read_image_preprocessing,
+)
 from day0.source.model_files import ModelFiles
 
 
 def test_settings_are_read(media_document: dict[str, Any], spec: VisionSpec) -> None:
     config = read_image_preprocessing(media_document, spec)
-    assert (config.patch_size, config.merge, config.patch_limit, config.side_limit) == (14, (2, 2), 48, 12)
+    assert (config.patch_size, config.merge, config.limits) == (14, (2, 2), PatchLimits(48, 12))
     assert config.mean == config.std == (0.5, 0.5, 0.5)
     assert config.background == Chessboard(square=8, white=255, gray=180, white_first=True)
     assert not config.fill_before_resize
@@ -97,3 +103,45 @@ def test_a_model_without_the_file_is_told_so(media_document: dict[str, Any], spe
     assert image_preprocessing(full, spec) == read_image_preprocessing(media_document, spec)
     with pytest.raises(InputError, match="is missing"):
         image_preprocessing(replace(files, extras={"preprocessor_config.json": {}}), spec)
+
+
+SCALED = {
+    "image_processor_type": "Qwen2VLImageProcessorFast",
+    "processor_class": "Qwen3VLProcessor",
+    "size": {"shortest_edge": 3136, "longest_edge": 65536},
+    "patch_size": 14,
+    "temporal_patch_size": 1,
+    "merge_size": 2,
+    "image_mean": [0.5, 0.4, 0.3],
+    "image_std": [0.5, 0.5, 0.5],
+}
+
+
+def test_scaled_images(spec: VisionSpec) -> None:
+    config = read_image_preprocessing(SCALED, spec)
+    assert (config.patch_size, config.merge, config.frames) == (14, (2, 2), 1)
+    assert config.limits == PixelLimits(3136, 65536)
+    assert config.mean == (0.5, 0.4, 0.3)
+    assert config.fill_before_resize and config.findings == ()
+    older = {key: value for key, value in SCALED.items() if key != "size"} | {"min_pixels": 5, "max_pixels": 700}
+    assert read_image_preprocessing(older, spec).limits == PixelLimits(5, 700)
+    bare = {"image_processor_type": "Qwen2VLImageProcessor", "temporal_patch_size": 1}
+    assert read_image_preprocessing(bare, spec).limits == PixelLimits(3136, 1003520)
+
+
+@pytest.mark.parametrize(
+    ("edit", "error", "message"),
+    [
+        ({"temporal_patch_size": 2}, InputError, "is 2, the vision tower was built for 1"),
+        ({"merge_size": 3}, InputError, r"is \(3, 3\), the vision tower was built for \(2, 2\)"),
+        ({"image_processor_type": "LlavaImageProcessor"}, CannotSay, "class 'LlavaImageProcessor' are not understood"),
+        ({"do_rescale": False}, CannotSay, "always scaled, normalised"),
+        ({"resample": 2}, CannotSay, "bicubic"),
+        ({"rescale_factor": 0.01}, CannotSay, "bicubic scaling of levels"),
+    ],
+)
+def test_scaled_images_of_other_kinds(
+    spec: VisionSpec, edit: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        read_image_preprocessing(SCALED | edit, spec)
