@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from day0.checklist.checklist import Measured, Where
 from day0.checklist.probe_runtime import RuntimeTarget
@@ -22,6 +23,7 @@ from day0.runtime.engine.engine import Engine
 from day0.runtime.engine.lead import LeadingEngine
 from day0.runtime.engine.load import assemble
 from day0.runtime.trace import Trace
+from day0.runtime.vision.encoder import ImageEncoder
 
 Outputs = Callable[..., dict[str, Tensor]]
 """(engine, token_ids, images=...) -> named tensors: `forward_outputs` or `traced_outputs`."""
@@ -96,6 +98,8 @@ def rounding_noise(
     """The noise floor of this prompt; the moved embeddings go in as if they were those of one long image."""
     weight = engine.model.embed.weight
     embeddings = weight[torch.tensor(token_ids, device=weight.device)].detach().clone()
+    if isinstance(engine.vision, ImageEncoder):  # what a tower adds behind layers is nothing for text
+        embeddings = functional.pad(embeddings, (0, engine.vision.width - embeddings.shape[1]))
     for span in images:
         embeddings[span.start : span.start + len(span.embeddings)] = span.embeddings
     return noise_floor(
