@@ -88,6 +88,9 @@ def command(
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Let code from the model's own repository run here.")
     ] = False,
+    self_test: Annotated[
+        bool, typer.Option("--self-test", help="Put a fault in for every check and see that the check finds it.")
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of prompts and sampling.")] = 0,
     api_key: Annotated[
         str | None, typer.Option(envvar="DAY0_API_KEY", help="Key for a --target that asks one.")
@@ -117,6 +120,8 @@ def command(
         seed=seed,
         api_key=api_key,
     )
+    if self_test:
+        return _self_test(asked, as_json=json, output=output)
     folder = report_dir or _report_folder(model)
     written = [folder / "checklist.json", *(path for path in (junit, output, save_baseline) if path is not None)]
     result, key = run(asked, baseline, written)
@@ -135,6 +140,16 @@ def command(
     if result.verdict == "incomplete" and unchecked:
         status_console().print(f"not checked: {', '.join(unchecked)}", soft_wrap=True)
     return ExitCode.INTERRUPTED if result.interrupted else EXIT_CODES[result.verdict]
+
+
+def _self_test(asked: Asked, *, as_json: bool, output: Path | None) -> ExitCode:
+    from day0.cli.self_test import exit_of, run_self_test
+    from day0.report.self_test_text import render_self_test
+
+    context, target = _context(asked)
+    result = run_self_test(asked.checklist, asked.phases, context, target)
+    emit(result, as_json=as_json, output=output, render=lambda console: render_self_test(result, console))
+    return exit_of(result)
 
 
 def _checked_plan(path: Path | None, model: str, target: str) -> CheckedPlan | None:
