@@ -136,7 +136,9 @@ class Watch:
                 message, _, log = store.get(DEATH).decode().partition("\n")
                 self._note(message, log)
             for rank, name in enumerate(names):
-                said = store.get(name) if store.check([name]) else b""
+                if not store.check([name]):
+                    continue  # it is still on its way: `joining` waits for it
+                said = store.get(name)
                 if seen.get(rank, (None, 0.0))[0] != said:
                     seen[rank] = (said, now)
                 elif now - seen[rank][1] > SILENT_SECONDS and rank != self.rank:
