@@ -130,6 +130,11 @@ def _read_merge(section: ConfigReader) -> tuple[int, int]:
     return merge[0], merge[1]
 
 
+MOONVIT_TINY_IMAGES: Mapping[str, Mapping[str, int]] = {
+    "preprocessor_config.json": {"media_proc_cfg.in_patch_limit": 48, "media_proc_cfg.patch_limit_on_one_side": 12}
+}
+"""Patches of an image in a tiny model."""
+
 KIMI_K25_TOWER_NAMES: Mapping[str, str] = {
     **tower_names(
         "vision.tower", "vision_tower", {"patch_embed": "patch_embed.proj", "norm": "encoder.final_layernorm"}

@@ -221,6 +221,12 @@ read_qwen3_5_tower = partial(read_qwen3_tower, deepstack=())
 read_exaone_tower = partial(read_windowed_tower, kv_heads=8, native=False)
 
 
+TINY_IMAGES: Mapping[str, Mapping[str, int]] = {
+    "preprocessor_config.json": {"size.shortest_edge": 2048, "size.longest_edge": 20_480}
+}
+"""Pixels of an image in a tiny model: a few tokens, in rows and columns."""
+
+
 def _placeholders(top: ConfigReader) -> tuple[tuple[str, int], ...]:
     return read_placeholders(top, image="image_token_id", video="video_token_id")
 
