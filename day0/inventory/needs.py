@@ -10,7 +10,7 @@ from day0.inventory.convolved import branch_convolution
 from day0.inventory.ends import after_branches, embeddings, logits
 from day0.inventory.feed_forward import FEED_FORWARD_RULES
 from day0.inventory.mixers import MIXER_RULES
-from day0.inventory.norms import LAYER_NORMS, layer_norm, norm
+from day0.inventory.norms import LAYER_NORMS, last_norm, layer_norm
 from day0.inventory.packing import packed_weights
 from day0.inventory.residuals import hyper_connection_join, hyper_connection_read, hyper_connection_write
 from day0.inventory.towers import tower
@@ -175,7 +175,7 @@ def _all_uses(profile: ArchitectureProfile, watch: Watch) -> Iterator[tuple[int 
         yield None, _residual_mix("output_res", seen, profile.residual)
     if isinstance(profile.residual, HyperConnections):
         yield None, hyper_connection_join(watch.see("residual", profile.residual), seen.hidden_size)
-    yield None, norm("norm", seen)
+    yield None, last_norm(seen)
     for used in packed_weights(profile, None):
         yield None, used
     for used in logits(seen):

@@ -25,6 +25,13 @@ def norm(place: str, profile: ArchitectureProfile, eps: float | None = None) -> 
             return use("layer_norm", place, width=width, eps=eps)
 
 
+def last_norm(profile: ArchitectureProfile) -> Use:
+    """The norm before the head."""
+    if profile.ends.plain_norm:
+        return use("rms_norm", "norm", width=profile.hidden_size, eps=profile.norm_eps)
+    return norm("norm", profile)
+
+
 def layer_norm(name: str, profile: ArchitectureProfile, layer: LayerSpec) -> Iterator[Use]:
     """The norm in this place of the layer, if there is one, and the gate on what it gives."""
     eps = layer.post_norm_eps if name.endswith("_post_norm") else None

@@ -27,7 +27,8 @@ class ModelEnds:
     Embeddings are multiplied by `embedding_scale` and, with `embedding_norm`, brought to unit root mean square first;
     `embedding_weight` is a weight of that norm.
     `extra_rows` are rows of the input table that the head does not have. Logits are multiplied by `logit_scale`, then
-    bounded to softcap x tanh(logit / softcap).
+    bounded to softcap x tanh(logit / softcap). `plain_norm` says that the norm before the head is an RMS norm whose
+    weight is stored as it is, whatever kind the others are (Muse).
     """
 
     embedding_scale: float = 1.0
@@ -38,3 +39,4 @@ class ModelEnds:
     head_bias: bool = False
     logit_scale: float = 1.0
     logit_softcap: float | None = None
+    plain_norm: bool = False

@@ -70,6 +70,7 @@ EXAONE4_5 = Family(
     name="exaone4_5",
     model_types=("exaone4_5",),
     architectures=("Exaone4_5_ForConditionalGeneration",),
+    native=True,
     text_section="text_config",
     read_mixer=_attention,
     read_feed_forward=read_dense,

@@ -122,7 +122,6 @@ GEMMA3_TEXT = replace(
 GEMMA3 = replace(
     GEMMA3_TEXT,
     name="gemma3",
-    native=False,
     model_types=("gemma3",),
     architectures=("Gemma3ForConditionalGeneration",),
     text_section="text_config",

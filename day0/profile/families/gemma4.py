@@ -205,7 +205,6 @@ GEMMA4_TEXT = Family(
 GEMMA4 = replace(
     GEMMA4_TEXT,
     name="gemma4",
-    native=False,
     model_types=("gemma4",),
     architectures=("Gemma4ForConditionalGeneration",),
     text_section="text_config",

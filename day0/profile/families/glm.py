@@ -110,6 +110,7 @@ GLM4V_MOE = Family(
     name="glm4v_moe",
     model_types=("glm4v_moe",),
     architectures=("Glm4vMoeForConditionalGeneration",),
+    native=True,
     text_section="text_config",
     read_mixer=partial(read_gqa_line, line=_GLM4V_MOE),
     read_feed_forward=_glm4_moe_experts,

@@ -116,6 +116,7 @@ LLAMA4 = Family(
     name="llama4",
     model_types=("llama4",),
     architectures=("Llama4ForConditionalGeneration",),
+    native=True,
     text_section="text_config",
     read_mixer=_attention,
     read_feed_forward=_feed_forward,

@@ -61,6 +61,7 @@ MISTRAL3 = Family(
     name="mistral3",
     model_types=("mistral3",),
     architectures=("Mistral3ForConditionalGeneration",),
+    native=True,
     text_section="text_config",
     read_mixer=_mistral3_attention,
     read_feed_forward=read_dense,

@@ -44,6 +44,9 @@ _DOTS_LATENT = LatentDefaults(
     rope_key_norm=True,
     scaled_latents=True,
 )
+# As transformers has it; an engine's reading of the release turns the last channels of a head instead. The two choose
+# other tokens, which tells only beyond the `index_topk` tokens that are all read.
+_DOTS_INDEX = IndexDefaults(interleaved=True)
 
 
 def _dots_kind(reader: ConfigReader, index: int) -> str:
@@ -92,7 +95,7 @@ def _dots_mixer(reader: ConfigReader, index: int) -> Mixer:
         case "full_attention":
             return read_latent(sizes, latent)
         case _:
-            return read_sparse_latent(sizes, index, latent=latent, defaults=IndexDefaults(), earlier=())
+            return read_sparse_latent(sizes, index, latent=latent, defaults=_DOTS_INDEX, earlier=())
 
 
 def _dots_experts(reader: ConfigReader) -> ExpertDefaults:
@@ -105,6 +108,7 @@ DOTS3_NOTE = Family(
     name="dots3_note",
     model_types=("dots3_note", "dots3_note_text"),
     architectures=("Dots3NoteForConditionalGeneration", "Dots3NoteForCausalLM"),
+    native=True,
     text_section="text_config",
     flat_text=True,
     read_mixer=_dots_mixer,

@@ -90,6 +90,7 @@ def _ends(reader: ConfigReader) -> ModelEnds:
         embedding_norm=True,
         logit_scale=reader.number("output_multiplier", 16.0 * reader.integer("hidden_size") ** -0.5),
         logit_softcap=reader.number("final_logit_softcapping", 20.0),
+        plain_norm=True,
     )
 
 
@@ -125,6 +126,7 @@ MUSE_GLIMMER = Family(
     name="muse_glimmer",
     model_types=("muse_glimmer",),
     architectures=("MuseGlimmerForConditionalGeneration",),
+    native=True,
     text_section="text_config",
     read_mixer=partial(_attention, line=_GLIMMER, query_scale=3.87, output_norm=False),
     read_feed_forward=partial(read_dense, activation="hidden_activation"),

@@ -96,6 +96,7 @@ MIMO = Family(
     name="mimo",
     model_types=("mimo",),
     architectures=("MiMoForCausalLM",),
+    native=True,
     read_mixer=_qwen2_attention,
     read_feed_forward=read_dense,
     read_mtp=_mimo_predictors,

@@ -69,7 +69,7 @@ class Decoder(nn.Module):
             DecoderLayer(spec, build, inputs) if spec.index in own else Elsewhere() for spec in layers
         )
         self.output_res = make_output(profile.residual, build)
-        self.norm = build.norm(profile.hidden_size)
+        self.norm = (build.rms_norm if profile.ends.plain_norm else build.norm)(profile.hidden_size)
         self.head = Head(profile.ends, build)
         self.lm_head = _own_head(profile, build)
         for name in _ends_elsewhere(profile, ranks):
