@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from day0.checklist import probe_multimodal
-from day0.checklist.probe_loading import parameters_of
+from day0.checklist.probe_held import parameters_of
 from day0.checklist.probe_paths import engine_of
 from day0.checklist.target import CheckContext
 from day0.runtime.cache.lease import Lease

@@ -12,25 +12,21 @@ from numpy.typing import NDArray
 
 from day0.checklist import probe_upstream
 from day0.checklist.checklist import Measured, NotChecked, Outcome, Where
+from day0.checklist.probe_held import held_tensors, parameters_of
 from day0.checklist.probe_paths import engine_of
 from day0.checklist.probe_stored import same_values, spread, stored_tensor
 from day0.checklist.target import CheckContext
 from day0.errors import CannotSay, Day0Error
 from day0.profile.tensors import TensorSpec, compare_tensors, expected_tensors
 from day0.runtime.engine.engine import Engine
+from day0.runtime.engine.lead import LeadingEngine
 from day0.runtime.models.decoder import Decoder
-from day0.runtime.placement import parameter_paths, pieces, wanted_here
-from day0.runtime.weights import POISON_BYTE, all_parameters
+from day0.runtime.parallel.reading import cut_out
+from day0.runtime.placement import parameter_paths, pieces
+from day0.runtime.weights import POISON_BYTE
+from day0.source.model_files import DTYPE_BITS
 
 NO_HEADERS = NotChecked("skip", "the source has no weights to look at (a bare config or a recipe)")
-
-
-def parameters_of(engine: Engine) -> dict[str, torch.nn.Parameter]:
-    """Every parameter by the path of `profile/tensors.py`."""
-    modules: dict[str, torch.nn.Module] = {"": engine.model}
-    if engine.vision is not None:
-        modules["vision."] = engine.vision
-    return all_parameters(modules)
 
 
 def in_place(engine: Engine, layer: int | None) -> AbstractContextManager[None]:
@@ -158,16 +154,15 @@ def values(context: CheckContext, *, tensors: int = 64, experts: int = 3) -> Out
     wrong: list[TensorSpec] = []
     inspected = 0
     # Experts that are read when they are chosen are held by nobody: `loading.packed` looks at what they give.
-    specs = [
-        spec for spec in wanted_here(expected_tensors(context.profile), paths) if paths >= {*parameter_paths(spec)}
-    ]
-    for spec in spread(specs, tensors):
+    specs = [held for held in held_tensors(engine) if paths >= {*parameter_paths(held.spec)}]
+    for spec, share in ((held.spec, held.share) for held in spread(specs, tensors)):
         with in_place(engine, spec.layer):
             parameters = parameters_of(engine)
-            names = list(spec.names())
+            names = share.names(spec)
             for expert in spread(range(len(names)), experts):
                 inspected += 1
-                for path, stored in pieces(spec, stored_tensor(files, names[expert]), names[expert]):
+                own = cut_out(share, stored_tensor(files, names[expert]))
+                for path, stored in pieces(spec, own, names[expert]):
                     held = parameters[path][expert] if spec.experts else parameters[path]
                     if stored.element_size() == 1:
                         stored = stored.view(held.dtype)  # 8-bit floats may be held as bytes
@@ -201,6 +196,8 @@ def packed(context: CheckContext, *, experts: int = 3) -> Outcome:
     if not blocks:
         return NotChecked("skip", "a second decoder is there for MXFP4 of experts stored one by one")
     engine = engine_of(context)
+    if isinstance(engine, LeadingEngine):
+        return NotChecked("skip", "ranks share the experts out: `values` holds each share against the files")
     wrong: list[tuple[str, int]] = []
     inspected = 0
     for block in spread(blocks, 4):
@@ -248,12 +245,14 @@ def sizes(context: CheckContext) -> Outcome:
             there = parameters_of(engine)
             held += sum(there[path].nbytes for path in paths)
     expected = 0
-    for spec in wanted_here(expected_tensors(context.profile), own.keys()):
+    for held_tensor in held_tensors(engine):
+        spec, count = held_tensor.spec, len(held_tensor.share.names(held_tensor.spec))
         if not own.keys() >= {*parameter_paths(spec)}:
             continue  # experts that are read when they are chosen
-        elements = spec.total_parameters if spec.zero_tail else spec.count * prod(spec.shape)
+        elements = spec.total_parameters if spec.zero_tail else count * prod(spec.shape)
         width = own[spec.path].itemsize if spec.path in engine.kept_as_stored else engine.dtype.itemsize
-        expected += spec.nbytes if spec.format else elements * (4 if spec.keep_float32 else width)
+        packed_bytes = count * prod(spec.shape) * DTYPE_BITS[spec.dtype] // 8
+        expected += packed_bytes if spec.format else elements * (4 if spec.keep_float32 else width)
     return Measured(
         inspected=len(own),
         values={

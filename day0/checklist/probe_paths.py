@@ -96,8 +96,7 @@ def rounding_noise(
     engine: Engine, token_ids: Sequence[int], outputs: Outputs, images: tuple[ImageSpan, ...] = ()
 ) -> NoiseFloor:
     """The noise floor of this prompt; the moved embeddings go in as if they were those of one long image."""
-    weight = engine.model.embed.weight
-    embeddings = weight[torch.tensor(token_ids, device=weight.device)].detach().clone()
+    embeddings = _embeddings(engine, token_ids)
     if isinstance(engine.vision, ImageEncoder):  # what a tower adds behind layers is nothing for text
         embeddings = functional.pad(embeddings, (0, engine.vision.width - embeddings.shape[1]))
     for span in images:
@@ -105,8 +104,18 @@ def rounding_noise(
     return noise_floor(
         lambda moved: outputs(engine, token_ids, images=(ImageSpan(0, moved),)),
         embeddings,
-        torch.finfo(weight.dtype).eps,
+        torch.finfo(embeddings.dtype).eps,
     )
+
+
+def _embeddings(engine: Engine, token_ids: Sequence[int]) -> Tensor:
+    """Rows of the input table, [tokens, hidden]; of a table that ranks have cut between them, what a forward made."""
+    if isinstance(engine, LeadingEngine):
+        trace = Trace(only=("embed",))
+        engine.forward(token_ids, trace=trace)
+        return trace.tensors["embed"]
+    weight = engine.model.embed.weight
+    return weight[torch.tensor(token_ids, device=weight.device)].detach().clone()
 
 
 @dataclass(slots=True)

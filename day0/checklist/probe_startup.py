@@ -9,6 +9,7 @@ import torch
 
 from day0.checklist.checklist import Measured, NotChecked, Outcome
 from day0.checklist.client import EndpointTarget
+from day0.checklist.probe_held import held_profile
 from day0.checklist.probe_paths import engine_of
 from day0.checklist.probe_runtime import RuntimeTarget
 from day0.checklist.probe_upstream import cache_beyond_plan, runs_upstream
@@ -79,7 +80,7 @@ def cache(context: CheckContext) -> Outcome:
     dtypes = {"torch.float32": "float32", "torch.bfloat16": "bfloat16", "torch.float16": "float16"}
     dtype = dtypes[str(engine.dtype)]
     kv_dtype = dtype if settings.kv_dtype == "auto" else settings.kv_dtype
-    sizes = cache_sizes(context.profile, kv_dtype, dtype)
+    sizes = cache_sizes(held_profile(engine), kv_dtype, dtype)
     beyond: Mapping[str, object] = {"kv_bytes_beyond_formula": memory.kv_bytes - tokens * sizes.kv_bytes_per_token}
     if runs_upstream(context):
         beyond = cache_beyond_plan(context)

@@ -174,10 +174,8 @@ def _by_shard(
     check_present(specs, headers)
     reads: dict[str, list[_Read]] = defaultdict(list)
     for spec in specs:
-        share, names = (shares or {}).get(spec.name, WHOLE), spec.names()
-        if spec.experts and share.experts is not None:
-            names = names[share.experts.start : share.experts.stop]
-        for expert, name in enumerate(names):
+        share = (shares or {}).get(spec.name, WHOLE)
+        for expert, name in enumerate(share.names(spec)):
             reads[headers[name].shard].append(_Read(name, spec, expert if spec.experts else None, share))
     for shard in reads.values():
         shard.sort(key=lambda read: headers[read.name].begin)

@@ -39,6 +39,15 @@ def take(share: Share, file: Any, name: str, where: str) -> torch.Tensor:
     return parts[0] if len(parts) == 1 else _joined(parts, share.axis)
 
 
+def cut_out(share: Share, stored: torch.Tensor) -> torch.Tensor:
+    """The same out of a tensor that has been read."""
+    if share.stack is not None:
+        stored = stored[share.stack.start : share.stack.stop]
+    if share.pieces is None:
+        return stored if share.counts else torch.zeros_like(stored)
+    return _joined([stored.narrow(share.axis, piece.start, len(piece)) for piece in share.pieces], share.axis)
+
+
 def _joined(found: list[torch.Tensor], axis: int) -> torch.Tensor:
     """One after another, as bytes where they are: joining knows no 8-bit floats on every device."""
     if found[0].element_size() == 1:

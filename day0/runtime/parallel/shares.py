@@ -31,6 +31,11 @@ class Share:
     padded: bool = False
     counts: bool = True
 
+    def names(self, spec: TensorSpec) -> list[str]:
+        """The checkpoint names of what is read: of experts stored one by one, those of this rank."""
+        names = spec.names()
+        return names if self.experts is None else names[self.experts.start : self.experts.stop]
+
 
 @dataclass(frozen=True, slots=True)
 class LocalTensor:
