@@ -12,6 +12,7 @@ from operator_cases_compressed import COMPRESSED
 from operator_cases_grouped import GROUPED, table_of_axes
 from operator_cases_recurrent import RECURRENT
 from operator_cases_sparse import SPARSE
+from operator_cases_vision import VISION
 from operator_draw import Draw, Facts, Prepared
 
 from day0.plan.settings import EngineSettings
@@ -37,6 +38,14 @@ def _embedding_scatter(draw: Draw, f: Facts) -> Prepared:
     rows = np.sort(draw.choice(f["tokens"], f["merged"]))
     expected = x64.copy()
     expected[rows] = images64
+    return (x, torch.from_numpy(rows), images), (expected,)
+
+
+def _embedding_scatter_add(draw: Draw, f: Facts) -> Prepared:
+    (x, x64), (images, images64) = draw.normal(f["tokens"], f["width"]), draw.normal(f["merged"], f["width"])
+    rows = draw.choice(f["tokens"], f["merged"])
+    expected = x64.copy()
+    expected[rows] += images64
     return (x, torch.from_numpy(rows), images), (expected,)
 
 
@@ -266,35 +275,6 @@ def _packed_matrix(draw: Draw, rows: int, columns: int) -> tuple[torch.Tensor, A
     return out, exact.mxfp4(packed, scale)
 
 
-ITEMS = ((1, 4, 6), (3, 2, 2))
-"""An image and a clip, in patches: frames, rows, columns."""
-PATCHES = sum(frames * rows * columns for frames, rows, columns in ITEMS)
-
-
-def _vision_position_embed(draw: Draw, f: Facts) -> Prepared:
-    grid, grid64 = draw.normal(f["grid_rows"], f["grid_columns"], f["width"])
-    return (grid, ITEMS), (np.concatenate([exact.position_embed(grid64, item) for item in ITEMS]),)
-
-
-def _vision_rope_2d(draw: Draw, f: Facts) -> Prepared:
-    (q, q64), (k, k64) = (draw.normal(f["patches"], f["heads"], f["head_dim"]) for _ in "qk")
-    angles, angles64 = draw.rounded(draw.rng.uniform(-3.0, 3.0, (f["patches"], f["rope_pairs"])), torch.float32)
-    turned = [exact.rope(x, np.cos(angles64), np.sin(angles64), "interleaved") for x in (q64, k64)]
-    return (q, k, angles), tuple(turned)
-
-
-def _vision_attention(draw: Draw, f: Facts) -> Prepared:
-    lengths = [frames * rows * columns for frames, rows, columns in ITEMS]
-    (q, q64), (k, k64), (v, v64) = (draw.normal(f["patches"], f["heads"], f["head_dim"]) for _ in "qkv")
-    return (q, k, v, lengths, f["scale"]), (exact.full_attention(q64, k64, v64, lengths, f["scale"]),)
-
-
-def _patch_merge(draw: Draw, f: Facts) -> Prepared:
-    x, x64 = draw.normal(f["patches"], f["width"])
-    merge = (f["cell"] // 2, 2) if f["cell"] > 1 else (1, 1)
-    return (x, ITEMS, merge), (exact.patch_merge(x64, ITEMS, merge),)
-
-
 def _table(positions: torch.Tensor, theta: float, dim: int, scaling: str, parameters: Any) -> Any:
     return rope_table(positions, *rope_frequencies(theta, dim, scaling, parameters))
 
@@ -329,6 +309,7 @@ def _sampling(draw: Draw, f: Facts) -> Prepared:
 PREPARE: Mapping[str, Callable[[Draw, Facts], Prepared]] = {
     "embedding_lookup": _embedding_lookup,
     "embedding_scatter": _embedding_scatter,
+    "embedding_scatter_add": _embedding_scatter_add,
     "linear": _linear,
     "head_linear": _head_linear,
     "lm_head": _product("wanted", "vocab", "width"),
@@ -356,16 +337,14 @@ PREPARE: Mapping[str, Callable[[Draw, Facts], Prepared]] = {
     "routed_experts": _routed_experts,
     "sampling": _sampling,
     "vision_patch_embed": _product("patches", "width", "patch_values"),
-    "vision_position_embed": _vision_position_embed,
-    "vision_rope_2d": _vision_rope_2d,
-    "vision_attention": _vision_attention,
-    "patch_merge": _patch_merge,
     "silu": _alone(exact.silu),
+    "quick_gelu": _alone(lambda x: x * exact.sigmoid(1.702 * x)),
     "multiply": _pointwise(np.multiply),
     **GROUPED,
     **RECURRENT,
     **SPARSE,
     **COMPRESSED,
+    **VISION,
 }
 """How inputs and expected outputs of each operator are made."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from operator_cases import PATCHES
+from operator_cases_vision import PATCHES
 from operator_sizes_grouped import GROUPED_SIZES
+from operator_sizes_vision import VISION_SIZES
 from operator_trial import EPS, GROUPED_CHOICES, HEADS, PLAIN, ROUTING, WIDTHS, Cases, Fact, rows
 
 _FORMS = ({"approximate": "erf"}, {"approximate": "tanh"})
@@ -282,4 +283,5 @@ CASES: Mapping[str, Cases] = {
         ("width",), rows("patches width cell", (PATCHES, 1, 4), (PATCHES, 100, 4), (PATCHES, 8192, 4))
     ),
     **GROUPED_SIZES,
+    **VISION_SIZES,
 }
