@@ -32,6 +32,7 @@ class ExpertStore:
         self._headers = files.tensors
         self._specs = {path: spec for spec in specs if spec.num_experts for path in parameter_paths(spec)}
         self._kept: dict[tuple[str, int], torch.Tensor] | None = {} if keep else None
+        self._claimed: set[str] = set()
         self._open: dict[str, Any] = {}
         self.bytes_read = 0
 
@@ -46,9 +47,17 @@ class ExpertStore:
                         where=f"{header.shard}: {name}",
                     )
 
-    def covers(self, path: str) -> bool:
+    def has(self, path: str) -> bool:
         """Whether a parameter path is of routed experts in these files."""
         return path in self._specs
+
+    def claim(self, path: str) -> None:
+        """What `path` would hold is read from here from now on."""
+        self._claimed.add(path)
+
+    def serves(self, spec: TensorSpec) -> bool:
+        """Whether all that a stored tensor fills is read from here, and need not be loaded."""
+        return self._claimed.issuperset(parameter_paths(spec))
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -97,6 +106,8 @@ class FetchedMatrix(nn.Module):
         roles = ("weight",) if packed is None else packed.roles
         self._packing = None if packed is None else packed.packing
         self._shapes = {role: matrix.get_parameter(role).shape[1:] for role in roles}
+        for role in roles:
+            store.claim(f"{place}.{role}")
         self._place = place
         self._store = store
         self._workspace = workspace
@@ -129,7 +140,7 @@ def fetch_experts(modules: Mapping[str, nn.Module], store: ExpertStore, workspac
     """
     for prefix, root in modules.items():
         for path, module in list(root.named_modules()):
-            if not isinstance(module, PlainExperts | PackedExperts) or not store.covers(
+            if not isinstance(module, PlainExperts | PackedExperts) or not store.has(
                 _first_path(prefix + path, module)
             ):
                 continue

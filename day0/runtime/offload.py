@@ -40,7 +40,7 @@ class LayerStore:
         self._files, self._experts = files, experts
         self._dtype, self._device = dtype, device
         self._specs = [
-            tuple(spec for spec in specs if spec.path.startswith(f"layers.{index}.") and not experts.covers(spec.path))
+            tuple(spec for spec in specs if spec.path.startswith(f"layers.{index}.") and not experts.serves(spec))
             for index in range(len(decoder.layers))
         ]
         self._host: dict[int, dict[str, torch.Tensor]] | None = {} if in_host else None
