@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from day0.errors import InputError
+from day0.errors import Day0Error, InputError
 
 if TYPE_CHECKING:
     import torch
@@ -21,11 +21,23 @@ NO_TOKEN = -1
 
 
 @dataclass(frozen=True, slots=True)
+class Grammar:
+    """What an answer must look like, in llguidance's Lark dialect, over the tokens of the tokenizer in a folder.
+
+    Plain text, so that it travels to other ranks; each compiles it for itself.
+    """
+
+    text: str
+    tokenizer_folder: str
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How the next token is chosen. Temperature 0 is greedy; `top_k` 0 and `top_p` 1 leave the distribution whole.
 
     `logprobs` is how many alternatives to report beside the chosen token (None: no log probabilities at all).
     `stop_token_ids` end a sequence besides the model's own end tokens, which `ignore_eos` switches off.
+    `grammar` is what the answer must keep; `logit_bias` is added to the logits of some tokens.
     """
 
     max_tokens: int = 16
@@ -40,6 +52,8 @@ class SamplingParams:
     logprobs: int | None = None
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    grammar: Grammar | None = None
+    logit_bias: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         _require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
@@ -100,7 +114,8 @@ class TokenLogprob:
 class TokenOutput:
     """One new token of one request. `finish_reason` is set on the request's last one.
 
-    `reused` prompt tokens were not computed but found in the cache. "error" comes with NO_TOKEN: the model's numbers for this request were not finite, and no token can be drawn.
+    `reused` prompt tokens were not computed but found in the cache. "error" comes
+    with NO_TOKEN and says in `fault` why none can be drawn: numbers that are not finite, a grammar that broke.
     """
 
     request_id: str
@@ -109,6 +124,7 @@ class TokenOutput:
     top_logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: FinishReason | None = None
     reused: int = 0
+    fault: Day0Error | None = None
 
 
 @dataclass(frozen=True, slots=True)

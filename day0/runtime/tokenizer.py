@@ -6,7 +6,8 @@ transformers does the work, from local files and without code of the repository;
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -86,6 +87,30 @@ class Tokenizer:
     def has_chat_template(self) -> bool:
         return bool(self._tokenizer.chat_template)
 
+    @property
+    def chat_template(self) -> str:
+        """The source of the chat template; of several (a table by name) the sources of all, joined."""
+        template = self._tokenizer.chat_template
+        return "\n".join(map(str, template.values())) if isinstance(template, dict) else str(template or "")
+
+    def definition(self) -> str:
+        """The tokenizer as the JSON of a tokenizer.json; InputError for one that is written in Python."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise InputError(
+                f"answers cannot be held to a grammar: the model's tokenizer is none of {WHOLE_FILE}", where="tokenizer"
+            )
+        copied = copy(backend)
+        copied.no_padding()
+        copied.no_truncation()
+        text: str = copied.to_str()
+        return text
+
+    def control_tokens(self, texts: Iterable[str]) -> dict[int, str]:
+        """Those of `texts` that are one control token each, by id; the others are ordinary text, or nothing."""
+        vocabulary, control = self._tokenizer.get_vocab(), set(self._tokenizer.all_special_ids)
+        return {vocabulary[text]: text for text in texts if vocabulary.get(text) in control}
+
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         try:
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens, verbose=False)
@@ -156,11 +181,15 @@ class TextStream:
     in front of what they are given, and a character may be spread over tokens in any way.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, stop: Sequence[str] = (), visible: Mapping[int, str] | None = None
+    ) -> None:
+        """`visible` are control tokens that do have a text here, for those who read the answer's parts by them."""
         if "" in stop:
             raise InputError("a stop string must not be empty", where="stop")
         self._tokenizer = tokenizer
         self._stop = tuple(stop)
+        self._visible = visible or {}
         self._longest_stop = max(map(len, stop), default=0)
         # The last ids and their text. The first `num_context` ids are there for decoders that treat the front of a
         # text otherwise; all text before `num_certain` went on to `_give_out`.
@@ -181,6 +210,8 @@ class TextStream:
         """The text that is certain now and was not before; nothing once `stopped`."""
         if self.stopped:
             return ""
+        if token_id in self._visible:
+            return self._give_out(self._close_window() + self._visible[token_id])
         self._window.append(token_id)
         text = self._tokenizer.decode(self._window)
         if text == self._window_text and not self._tokenizer.decode([token_id, token_id]):
@@ -200,9 +231,13 @@ class TextStream:
         """What was held back, when no token follows."""
         if self.stopped:
             return ""
+        return self._give_out(self._close_window(), last=True)
+
+    def _close_window(self) -> str:
+        """The text of the window that is still open; nothing that follows changes it."""
         rest = self._window_text[self._num_certain :]
         self._window, self._window_text, self._num_context, self._num_certain = [], "", 0, 0
-        return self._give_out(rest, last=True)
+        return rest
 
     def _advance(self, num_certain: int) -> str:
         """Text of the window up to `num_certain` that did not go on before."""

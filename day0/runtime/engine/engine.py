@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import torch
 
+from day0.errors import Day0Error
 from day0.plan.settings import EngineSettings
 from day0.profile.profile import ArchitectureProfile
 from day0.runtime.batch import NO_TOKEN, Completion, FinishReason, ImageSpan, Request, TokenLogprob, TokenOutput
 from day0.runtime.cache.manager import CacheManager
+from day0.runtime.engine.constraint import ConstraintBroken
 from day0.runtime.engine.memory import MemoryFigures
 from day0.runtime.engine.runner import Runner
 from day0.runtime.engine.sampler import Sampled, Sampler
@@ -164,7 +166,7 @@ class Engine:
             self._count(chunk)
             self._advance(chunk)
         self._steps += 1
-        failed = [self._fail(sequence) for sequence in ending if sequence not in sound]
+        failed = [self._fail(sequence, NotFinite()) for sequence in ending if sequence not in sound]
         return failed + [self._book(sequence, token) for sequence, token in zip(sound, sampled, strict=True)]
 
     def serve_others(self) -> None:
@@ -187,9 +189,9 @@ class Engine:
         keep_state = sequence.computed in sequence.stops
         self.cache.commit(sequence.held, sequence.names, sequence.token_ids, sequence.computed, keep_state)
 
-    def _fail(self, sequence: Sequence) -> TokenOutput:
+    def _fail(self, sequence: Sequence, fault: Day0Error) -> TokenOutput:
         self._drop(sequence, "error")
-        return TokenOutput(sequence.id, NO_TOKEN, finish_reason="error")
+        return TokenOutput(sequence.id, NO_TOKEN, finish_reason="error", fault=fault)
 
     def _count(self, chunk: Chunk) -> None:
         """Add the prompt tokens of a chunk to the statistics, once even if preemption computes them again."""
@@ -201,6 +203,8 @@ class Engine:
         sequence.counted = max(sequence.counted, seen)
 
     def _book(self, sequence: Sequence, token: Sampled) -> TokenOutput:
+        if token.token_id == NO_TOKEN:
+            return self._fail(sequence, ConstraintBroken())
         sequence.token_ids.append(token.token_id)
         self._generated_tokens += 1
         reason = self._finish_reason(sequence, token.token_id)
@@ -252,8 +256,8 @@ class Engine:
                     if output.request_id in outputs:
                         outputs[output.request_id].append(output)
                         if output.finish_reason == "error":
-                            raise NotFinite
-        except (RequestRefused, QueueFull, NotFinite):
+                            raise output.fault or NotFinite()
+        except (RequestRefused, QueueFull, NotFinite, ConstraintBroken):
             for added in outputs:
                 self.abort(added)  # all or none: nothing of a refused call stays in the queue
             raise

@@ -8,13 +8,14 @@ from itertools import chain
 
 import torch
 
-from day0.runtime.batch import SamplingParams, TokenLogprob
+from day0.runtime.batch import NO_TOKEN, SamplingParams, TokenLogprob
+from day0.runtime.engine.constraint import Constraints
 from day0.runtime.engine.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A chosen token, with log probabilities where they were asked for."""
+    """A chosen token, with log probabilities where they were asked for; NO_TOKEN where a grammar left none."""
 
     token_id: int
     logprob: float | None
@@ -28,22 +29,25 @@ class Sampler:
         self._seed = seed
         self._unseeded = 0
         self._generators: dict[str, torch.Generator] = {}
+        self._constraints = Constraints()
 
     def sample(self, logits: torch.Tensor, sequences: list[Sequence]) -> list[Sampled]:
         """One token per row of logits [sequences, vocab] float32."""
         params = [sequence.request.params for sequence in sequences]
-        adjusted = _penalised(logits, sequences)
+        adjusted, broken = self._constraints.apply(_biased(_penalised(logits, sequences), params), sequences)
         chosen = adjusted.argmax(dim=-1)
         drawn = [row for row, one in enumerate(params) if one.temperature > 0.0]
         if drawn:
             rows = torch.tensor(drawn, device=logits.device)
             chosen[rows] = self._draw(adjusted[rows], [sequences[row] for row in drawn])
         logprobs = _logprobs(logits, chosen, params)
-        return [Sampled(token, *logprobs.get(row, (None, ()))) for row, token in enumerate(chosen.tolist())]
+        tokens = [NO_TOKEN if row in broken else token for row, token in enumerate(chosen.tolist())]
+        return [Sampled(token, *logprobs.get(row, (None, ()))) for row, token in enumerate(tokens)]
 
     def forget(self, request_id: str) -> None:
         """Drop what is kept for a finished request."""
         self._generators.pop(request_id, None)
+        self._constraints.forget(request_id)
 
     def _draw(self, logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
         """One random token per row, [sequences] int64."""
@@ -108,6 +112,16 @@ def _penalised(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
     limits = torch.finfo(adjusted.dtype)
     # A tiny factor makes infinities, and their difference NaN.
     return logits.index_copy(0, rows, adjusted.clamp(limits.min, limits.max))
+
+
+def _biased(logits: torch.Tensor, params: list[SamplingParams]) -> torch.Tensor:
+    """Each row with its own request's `logit_bias` added (OpenAI)."""
+    entries = [(row, *entry) for row, one in enumerate(params) for entry in one.logit_bias]
+    if not entries:
+        return logits
+    rows, tokens, values = (list(part) for part in zip(*entries, strict=True))
+    places = torch.tensor(rows, device=logits.device), torch.tensor(tokens, device=logits.device)
+    return logits.index_put(places, torch.tensor(values, device=logits.device, dtype=logits.dtype), accumulate=True)
 
 
 def _penalises(params: SamplingParams) -> bool:

@@ -101,7 +101,7 @@ class TokenStream:
             if arrived.finish_reason is not None:
                 self._unfinished.discard(arrived.request_id)
             if arrived.finish_reason == "error":
-                raise NotFinite
+                raise arrived.fault or NotFinite()
             return arrived
         raise StopAsyncIteration
 
