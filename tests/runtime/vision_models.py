@@ -139,15 +139,17 @@ class Picture:
 
     def in_cells(self, merge: int) -> torch.Tensor:
         """The same patches cell by cell, as some processors order them."""
-        _, rows, columns = self.grid
-        lines = self.pixels.view(rows // merge, merge, columns // merge, merge, *self.pixels.shape[1:])
+        frames, rows, columns = self.grid
+        lines = self.pixels.view(frames * rows // merge, merge, columns // merge, merge, *self.pixels.shape[1:])
         return lines.transpose(1, 2).reshape(self.pixels.shape)
 
 
-def picture(kind: str, rows: int, columns: int, seed: int) -> Picture:
-    frames = () if kind == "kimi_k25" else (2,)
+def picture(kind: str, rows: int, columns: int, seed: int, frames: int = 1) -> Picture:
+    """A picture, or a clip where the family takes those."""
+    deep = () if kind == "kimi_k25" else (2,)
     generator = torch.Generator().manual_seed(seed)
-    return Picture((1, rows, columns), torch.randn(rows * columns, 3, *frames, 4, 4, generator=generator))
+    patches = torch.randn(frames * rows * columns, 3, *deep, 4, 4, generator=generator)
+    return Picture((frames, rows, columns), patches)
 
 
 def make_vision_model(kind: str, folder: Path) -> transformers.PreTrainedModel:

@@ -73,8 +73,9 @@ def read_kimi_k25_tower(top: ConfigReader) -> VisionTower:
             Stage(
                 "vision.projector",
                 (
+                    PatchMerge(hidden, (1, 1), frames=True),
                     norm,
-                    PatchMerge(hidden, merge, frames=True),
+                    PatchMerge(hidden, merge),
                     *mlp_parts("mlp", (joined, joined, output), "gelu", bias=True),
                 ),
             ),

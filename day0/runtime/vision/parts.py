@@ -30,7 +30,7 @@ from day0.runtime.vision.grid import PatchGrid
 
 @dataclass(slots=True)
 class Scene:
-    """One call's items, and the rotations of their patches, made for the call and kept by nobody."""
+    """One call's items as they are at this place, and the rotations of patches; made for the call, kept by nobody."""
 
     items: tuple[PatchGrid, ...]
     trace: Trace | None
@@ -186,11 +186,12 @@ def gated(projections: Sequence[Projection], part: GatedProduct, place: Place) -
 
 
 def merge(part: PatchMerge, place: Place, point: str | None) -> Step:
-    """[patches, width] -> [merged, cell x width]; `point` names the trace of it."""
+    """[patches, width] -> [merged, cell x width]; `point` names the trace of it. What follows sees the cells."""
 
     def step(x: torch.Tensor, scene: Scene) -> torch.Tensor:
         cells = place.ops["patch_merge"](x, scene.items, part.cell)
-        if point is not None:
+        scene.items = tuple(PatchGrid(1, *item.cells(part.cell)) for item in scene.items)
+        if point is not None and part.cell != (1, 1):
             scene.save(point, cells)
         return cells.flatten(1)
 

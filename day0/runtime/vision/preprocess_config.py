@@ -57,9 +57,9 @@ class PixelLimits:
 class ImagePreprocessing:
     """How an image becomes patches.
 
-    `mean` and `std` are per channel, for values in 0..1. `background` is filled in
-    before or after the resize; None drops the alpha channel. A patch has the image `frames` times over. `findings` name settings that
-    nothing here reads.
+    `mean` and `std` are per channel, for values in 0..1. `background` is filled in before or after the resize; None
+    drops the alpha channel. A patch has the image `frames` times over. `findings` name settings that nothing here
+    reads.
     """
 
     patch_size: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -83,7 +83,7 @@ class TowerModel(ImageEncoder):
         for stretch in self._road:
             x = stretch(x, scene)
             if stretch.block in self._sides:
-                deeper.append(self._sides[stretch.block](x, scene))
+                deeper.append(self._sides[stretch.block](x, replace(scene)))
         return torch.cat((x, *deeper), dim=-1)
 
 
