@@ -10,6 +10,7 @@ from day0.runtime.ops.vision_patches import (
     vision_attention,
     vision_attention_sdpa,
     vision_patch_embed,
+    vision_window_attention,
 )
 
 
@@ -77,3 +78,27 @@ def test_frames_are_averaged_and_items_kept_apart() -> None:
     image = torch.full((4, 1), 7.0)
     cells = patch_merge(torch.cat([clip, image]), [(3, 2, 2), (1, 2, 2)], (2, 2))
     assert cells[..., 0].tolist() == [[2.0] * 4, [7.0] * 4]
+
+
+def test_squares_keep_patches_apart() -> None:
+    """5 x 3 patches in squares of 2: six of them, those at the edges smaller; frames are apart too."""
+    items = ((2, 5, 3),)
+    q, k = torch.zeros(30, 1, 4), torch.zeros(30, 1, 4)
+    v = torch.arange(30.0).view(30, 1, 1)
+    found = vision_window_attention(q, k, v, items, 1.0, 2).view(2, 5, 3)
+    whole = torch.arange(30.0).view(2, 5, 3)
+    for frame in range(2):
+        for rows in (slice(0, 2), slice(2, 4), slice(4, 5)):
+            for columns in (slice(0, 2), slice(2, 3)):
+                own = found[frame, rows, columns]
+                assert torch.allclose(own, whole[frame, rows, columns].mean().expand_as(own))
+
+
+def test_without_a_side_all_patches_of_a_frame_are_one_square() -> None:
+    items = ((1, 2, 3), (1, 1, 2))
+    q, k, v = (torch.randn(8, 4, 6) for _ in range(3))
+    wanted = vision_attention(q, k, v, [6, 2], 0.3)
+    assert torch.allclose(vision_window_attention(q, k, v, items, 0.3, None), wanted)
+    shared = vision_window_attention(q, k[:, :2], v[:, :2], items, 0.3, None)
+    alike = vision_attention(q, k[:, [0, 0, 1, 1]], v[:, [0, 0, 1, 1]], [6, 2], 0.3)
+    assert torch.allclose(shared, alike)

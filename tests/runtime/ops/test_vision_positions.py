@@ -9,6 +9,9 @@ from day0.runtime.ops.vision_positions import (
     resample,
     rotary_angles,
     time_signal,
+    vision_axial_rope,
+    vision_frame_embed,
+    vision_grid_embed,
     vision_position_embed,
     vision_rope_2d,
 )
@@ -103,3 +106,50 @@ def test_items_follow_one_another() -> None:
     assert torch.equal(together, torch.cat([vision_position_embed(learnt, [item]) for item in items]))
     angles = rotary_angles(items, 8)
     assert torch.equal(angles, torch.cat([rotary_angles([item], 8) for item in items]))
+
+
+@pytest.mark.parametrize("rule", ["bilinear", "bilinear_corners", "bicubic"])
+def test_a_grid_is_added_to_every_frame(rule: str) -> None:
+    x, grid = torch.randn(3 * 6 + 4, 5), torch.randn(4, 4, 5)
+    items = ((3, 2, 3), (1, 1, 4))
+    added = vision_grid_embed(x, grid, items, rule) - x
+    first, second, third = added[:18].view(3, 6, 5)
+    assert torch.allclose(first, second, atol=1e-6) and torch.allclose(first, third, atol=1e-6)
+    assert torch.allclose(first.view(2, 3, 5), resample(grid, 2, 3, rule), atol=1e-6)
+    assert torch.allclose(added[18:].view(1, 4, 5), resample(grid, 1, 4, rule), atol=1e-6)
+
+
+def test_corners_lie_on_corners() -> None:
+    grid = torch.randn(3, 5, 2)
+    resized = resample(grid, 7, 2, "bilinear_corners")
+    assert torch.allclose(resized[::6, ::1], grid[::2, ::4])
+    assert torch.allclose(resized[3, 0], grid[1, 0])
+
+
+def test_only_clips_get_the_time() -> None:
+    x = torch.zeros(2 * 3 + 4, 6)
+    found = vision_frame_embed(x, ((2, 1, 3), (1, 2, 2)))
+    assert torch.equal(found[:6], time_signal(2, 6).repeat_interleave(3, dim=0))
+    assert not found[6:].any()
+
+
+def test_rows_turn_the_first_half_of_the_pairs() -> None:
+    """Angles of patch (2, 1): frequencies 1 and 1/100 of the row, then of the column."""
+    angles = rotary_angles([(1, 3, 2)], 8, in_turn=False)
+    assert torch.allclose(angles[5], torch.tensor([2.0, 0.02, 1.0, 0.01]))
+    assert torch.allclose(
+        rotary_angles([(1, 3, 2)], 8, theta=100.0, in_turn=False)[5], torch.tensor([2.0, 0.2, 1.0, 0.1])
+    )
+
+
+def test_halves_of_a_head_turn_apart() -> None:
+    x, angles = torch.randn(5, 2, 8), torch.randn(5, 4)
+    apart, _ = vision_axial_rope(x, x, angles, "neox", True)
+    first, _ = vision_axial_rope(x[..., :4], x[..., :4], angles[:, :2], "neox", False)
+    second, _ = vision_axial_rope(x[..., 4:], x[..., 4:], angles[:, 2:], "neox", False)
+    assert torch.equal(apart, torch.cat((first, second), dim=-1))
+    neighbours, _ = vision_axial_rope(x, x, angles, "interleaved", False)
+    assert torch.allclose(neighbours, vision_rope_2d(x, x, angles)[0])
+    swapped = x.unflatten(-1, (4, 2)).transpose(-1, -2).flatten(-2)
+    turned, _ = vision_axial_rope(swapped, swapped, angles, "neox", False)
+    assert torch.allclose(turned.unflatten(-1, (2, 4)).transpose(-1, -2).flatten(-2), neighbours)
