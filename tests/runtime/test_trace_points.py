@@ -20,6 +20,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "trace-points.md"
 MODELS = ("tiny_llama", "tiny_qwen3", "tiny_mixtral", "tiny_qwen3_moe", "tiny_kimi_k3", "tiny_sparse")
 LINEAR = ("gated_deltanet", "lightning", "mamba", "mamba2", "gqa_mamba2", "short_conv")
 """Mixers whose traces models/test_linear_trace.py looks at."""
+COMPRESSED = ("shared_kv", "hca", "csa", "block_sparse")
+"""Mixers whose traces models/test_compressed_trace.py looks at, and those of hyper-connections with them."""
 TOKENS = 5
 ROW = re.compile(r"^\| `([^`]+)` \|([^|]*)\|")
 
@@ -144,6 +146,7 @@ def test_what_may_be_missing_is_missing_for_a_reason(traced) -> None:
                 **dict.fromkeys(("index_q", "index_k", "index_weights", "index_scores", "topk_ids"), shares),
                 "gate": layer.mixer.kind == "mla" and not layer.mixer.output_gate,
                 "latent_norm": layer.feed_forward.kind == "moe" and not layer.feed_forward.latent_norm,
+                "choice_scores": layer.feed_forward.kind == "moe" and not layer.feed_forward.router.correction_bias,
                 "shared_out": layer.feed_forward.kind == "moe" and not layer.feed_forward.shared_width,
             }
             assert reasons.get(leaf), name
@@ -155,7 +158,8 @@ def test_integers_and_float32_are_where_the_page_says(tiny_kimi_k3: Path, make_e
     engine.forward(list(range(TOKENS)), trace=kept)
     # Mixers of other models have rows of the same names, whose numbers may be of another kind.
     parts = PAGE.read_text("utf-8").split("\n## ")
-    text = "\n".join(part for part in parts if not part.startswith(tuple(f"Mixer `{kind}`" for kind in LINEAR)))
+    others = ("Hyper-connections", *(f"Mixer `{kind}`" for kind in LINEAR + COMPRESSED))
+    text = "\n".join(part for part in parts if not part.startswith(others))
     said = {match[1]: "float32" in line for line in text.splitlines() if (match := ROW.match(line))}
     for name, tensor in kept.tensors.items():
         leaf = re.sub(r"^layers\.\d+\.", "", name)
@@ -168,7 +172,7 @@ def test_integers_and_float32_are_where_the_page_says(tiny_kimi_k3: Path, make_e
 def test_every_row_of_the_page_is_seen_in_some_trace(
     tiny_llama, tiny_qwen3_moe, tiny_kimi_k3, tiny_sparse, make_engine
 ) -> None:
-    elsewhere = {"Vision", *(f"Mixer {kind}" for kind in LINEAR)}
+    elsewhere = {"Vision", "Hyper-connections", *(f"Mixer {kind}" for kind in LINEAR + COMPRESSED)}
     unseen = {(heading, name) for heading, rows in sections().items() for name in rows if heading not in elsewhere}
     unseen.discard(("Around the layers", "layers.{i}..."))
     for folder in (tiny_llama, tiny_qwen3_moe, tiny_kimi_k3, tiny_sparse):

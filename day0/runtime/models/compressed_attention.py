@@ -32,6 +32,7 @@ class Compressor(nn.Module):
     ) -> None:
         super().__init__()
         self.plane, self.ratio, self.rope, self.overlap = plane, ratio, rope, overlap
+        self.point = "mixer.index_k" if plane == "index" else f"mixer.{plane}"
         self.ops = build.ops
         width = 2 * dim if overlap else dim
         self.kv_proj = build.linear(build.hidden, width)
@@ -49,6 +50,8 @@ class Compressor(nn.Module):
             new = projected[group.start : group.end].unflatten(0, (group.sequences, group.length))
             inputs, tails[group.state_slots] = entries.inputs(tails[group.state_slots], new)
             entries.write(plane, self._compress(inputs.to(x.dtype), entries.done_number))
+            if len(context.batch.groups) == 1 and context.wants(self.point):
+                context.save(self.point, entries.gather(plane).flatten(0, 1))
         return plane
 
     def _compress(self, inputs: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
@@ -77,6 +80,7 @@ class SharedKeyValueBlock(nn.Module):
         self.kv_norm = build.rms_norm(spec.head_dim, eps)
         self.sinks = weight(spec.num_heads)
         self.o_a_proj = build.linear(width // spec.o_groups, spec.o_groups * spec.o_lora_rank)
+        self.o_a_proj.is_called = False
         self.o_b_proj = build.linear(spec.o_groups * spec.o_lora_rank, hidden)
 
     def forward(self, x: torch.Tensor, context: LayerContext) -> torch.Tensor:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 import transformers
 from closeness import worst_error
 from latent_configs import DEEPSEEK_V4
-from random_models import cached_logits, logits_of, make_model, prompt, save_model
+from random_models import cached_logits, logits_of, make_v4, prompt
 
 from day0.runtime.batch import Request, SamplingParams
 from day0.runtime.engine.engine import Engine
@@ -18,22 +15,6 @@ from day0.runtime.engine.engine import Engine
 LIMIT = 1e-5
 SPARSE, HEAVY = 4, 16
 Pair = tuple[transformers.PreTrainedModel, Engine]
-
-
-def make_v4(config: dict[str, Any], folder: Path) -> transformers.PreTrainedModel:
-    """A random model under the publisher's names; what transformers saves has some of its own among them."""
-    model = make_model(config, folder)  # its tables are zeros yet
-    experts, top_k = config["n_routed_experts"], config["num_experts_per_tok"]
-    for name, table in model.named_buffers():
-        if name.endswith("tid2eid"):
-            table.copy_(torch.stack([torch.randperm(experts)[:top_k] for _ in table]))
-    save_model(model, config, folder, published)
-    return model
-
-
-def published(name: str) -> str:
-    name = name.removeprefix("model.").replace("embed_tokens.", "embed.").replace("hc_head.hc_", "hc_head_")
-    return name.replace(".attn.norm.", ".attn.kv_norm.")
 
 
 @pytest.fixture(scope="module")
