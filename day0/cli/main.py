@@ -32,6 +32,8 @@ COMMANDS = {
     "plan": Entry("plan", "Which layout fits a cluster, bytes per rank, and how to launch it."),
     "run-checklist": Entry("run_checklist", "Load, start, ask, compare, strain: is the model ready here?"),
     "serve": Entry("serve", "The model behind an OpenAI-compatible HTTP API."),
+    "trace": Entry("trace", "Named tensors of one prompt, in execution order, to files."),
+    "compare": Entry("compare", "Two traces: the first tensor that deviates, and what it looks like."),
     "pull": Entry("pull", "A model of a hub into the local cache: config and headers, or the weights too."),
     "skeleton": Entry("skeleton", "A checkpoint of an architecture: tiny with random weights, or full-size without."),
 }

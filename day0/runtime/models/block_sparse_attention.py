@@ -51,9 +51,7 @@ class BlockIndexerBlock(nn.Module):
         blocks: torch.Tensor = self.ops["block_indexer_topk"](
             queries, cache, group.kv_slots, group.context, spec.top_k, spec.block, spec.local_blocks
         )
-        if traced:
-            context.save("mixer.topk_blocks", blocks.flatten(0, 1))
-        return blocks
+        return context.passed("mixer.topk_blocks", blocks.flatten(0, 1)).view_as(blocks) if traced else blocks
 
 
 class BlockSparseBlock(GroupedQueryBlock):

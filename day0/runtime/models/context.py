@@ -41,6 +41,16 @@ class LayerContext:
         if self.batch.trace is not None:
             self.batch.trace.save(f"layers.{self.index}.{name}", tensor)
 
+    def passed(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Save `tensor`; gives what the forward goes on from, which a trace may have taken from another run."""
+        trace = self.batch.trace
+        return tensor if trace is None else trace.passed(f"layers.{self.index}.{name}", tensor)
+
+    def replacement(self, name: str, like: torch.Tensor) -> torch.Tensor | None:
+        """What a trace puts in the place of this tensor; mostly None."""
+        trace = self.batch.trace
+        return None if trace is None else trace.replacement(f"layers.{self.index}.{name}", like)
+
     def wants(self, name: str) -> bool:
         """Whether a value that only a trace needs is worth computing."""
         return self.batch.trace is not None and self.batch.trace.wants(f"layers.{self.index}.{name}")

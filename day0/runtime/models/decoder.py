@@ -111,7 +111,7 @@ class Decoder(nn.Module):
             embeddings = batch.image_embeddings[:, : self.profile.hidden_size]
             x = self.ops["embedding_scatter"](x, batch.image_rows, embeddings)
         if batch.trace is not None:
-            batch.trace.save("embed", x)
+            x = batch.trace.passed("embed", x)
         if self.per_layer is not None:
             carried.layer_inputs = self.per_layer(batch.token_ids, x)
         return open_stream(self.profile.residual, x)
@@ -136,6 +136,11 @@ class Decoder(nn.Module):
     def _head(self, stream: Stream, batch: ForwardBatch) -> torch.Tensor:
         mix, weights = self.output_res.read(stream)
         normed = self.norm(mix[batch.rows])
+        if batch.trace is not None:
+            if weights is not None:
+                batch.trace.save("output_mix", mix)
+                batch.trace.save("output_mix_weights", weights)
+            normed = batch.trace.passed("norm", normed)
         own, ends, tp = self.lm_head, self.profile.ends, self.ranks.tp
         columns = self.profile.vocab_size
         if not isinstance(own, Linear) and not tp.alone:
@@ -144,10 +149,6 @@ class Decoder(nn.Module):
         logits = self.head(normed, matrix, None if own is None else own.bias)
         logits = tp.gather_columns(logits, columns)[:, : self.profile.vocab_size]
         if batch.trace is not None:
-            if weights is not None:
-                batch.trace.save("output_mix", mix)
-                batch.trace.save("output_mix_weights", weights)
-            batch.trace.save("norm", normed)
             batch.trace.save("logits", logits)
         return logits
 

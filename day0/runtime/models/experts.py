@@ -54,9 +54,12 @@ class RoutedBlock(nn.Module):
         """Weights and expert numbers, [tokens, top_k]."""
         logits = self.router.logits(x)
         weights, ids = self.router.choose(logits, context.batch.token_ids)
-        for name, tensor in (("router_logits", logits), ("topk_weights", weights), ("topk_ids", ids)):
-            context.save(f"ffn.{name}", tensor)
-        return weights, ids
+        context.save("ffn.router_logits", logits)
+        if self.router.correction_bias is not None and context.wants("ffn.choice_scores"):
+            context.save("ffn.choice_scores", self.router.choice_scores(logits))
+        context.save("ffn.topk_weights", weights)
+        context.save("ffn.topk_ids", ids)
+        return _replayed(weights, ids, context)
 
     def _routed(self, x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, context: LayerContext) -> torch.Tensor:
         """The routed experts' share; in a latent space where the spec has one (router and shared MLP stay outside)."""
@@ -124,6 +127,16 @@ class ParallelExpertsBlock(RoutedBlock):
         weights, ids = self._choose(stream, context)
         routed = self.ranks.tp.sum(self._routed(self.experts_norm(stream), weights, ids, context))
         return self.ranks.tp.once(dense + self.experts_post_norm(routed))
+
+
+def _replayed(weights: torch.Tensor, ids: torch.Tensor, context: LayerContext) -> tuple[torch.Tensor, torch.Tensor]:
+    """The choice of another run for the tokens where it differs, with that run's weights: nothing here weighs those."""
+    other_ids = context.replacement("ffn.topk_ids", ids)
+    other_weights = context.replacement("ffn.topk_weights", weights)
+    if other_ids is None or other_weights is None:
+        return weights, ids
+    differ = (ids.sort(dim=-1).values != other_ids.sort(dim=-1).values).any(dim=-1, keepdim=True)
+    return torch.where(differ, other_weights, weights), torch.where(differ, other_ids, ids)
 
 
 def routed_block(spec: RoutedExperts, build: Build) -> RoutedBlock:

@@ -83,9 +83,7 @@ class Indexer(nn.Module):
             *(q, weights, cache, slots, group.context), spec.top_k // spec.pool, self.scale, spec.pool, spec.pool_tail
         )
         tokens: torch.Tensor = ids if spec.pool == 1 else entry_tokens(ids, spec.pool, group.context)
-        if traced:
-            context.save("mixer.topk_ids", tokens.flatten(0, 1))
-        return tokens
+        return context.passed("mixer.topk_ids", tokens.flatten(0, 1)).view_as(tokens) if traced else tokens
 
     def _turned(self, x: torch.Tensor, context: LayerContext) -> torch.Tensor:
         """The first channels of each head rotated, or the last; x [tokens, heads, head_dim]."""

@@ -120,7 +120,7 @@ class DecoderLayer(nn.Module):
             stream.sum = stream.sum + self.layer_input_norm(self.layer_input(stream.sum, own))
         if self.scale is not None:
             stream.sum = self.ops["learnt_scale"](stream.sum, self.scale)
-        context.save("output", stream.sum)
+        stream.sum = context.passed("output", stream.sum)
 
     def serve_others(self, x: torch.Tensor) -> None:
         """What other replicas need of this rank while its own has nothing to do; x [0, hidden]."""
@@ -130,33 +130,27 @@ class DecoderLayer(nn.Module):
     def _run_mixer(self, stream: Stream, context: LayerContext) -> None:
         if self.mixer is None:
             return
-        x = self.mixer_norm(self._read("mixer", self.mixer_res, stream, context))
-        context.save("mixer_in", x)
+        x = context.passed("mixer_in", self.mixer_norm(self._read("mixer", self.mixer_res, stream, context)))
         y = self.mixer_post_norm(self._whole(self.spec.mixer, self.mixer(x, context)))
-        context.save("mixer_out", y)
+        y = context.passed("mixer_out", y)
         self.mixer_res.write(stream, y, x)
 
     def _run_ffn(self, stream: Stream, context: LayerContext) -> None:
         if self.ffn is None:
             return
         read = self._read("ffn", self.ffn_res, stream, context)
-        x = self.ffn_norm(read)
-        context.save("ffn_in", x)
+        x = context.passed("ffn_in", self.ffn_norm(read))
         fed = self.ffn(x, context, read) if self._reads_stream else self.ffn(x, context)
-        y = self.ffn_post_norm(self._whole(self.spec.feed_forward, fed))
-        context.save("ffn_out", y)
+        y = context.passed("ffn_out", self.ffn_post_norm(self._whole(self.spec.feed_forward, fed)))
         self.ffn_res.write(stream, y, x)
 
     def _run_beside_each_other(self, stream: Stream, context: LayerContext) -> None:
         """Both branches read one norm of the stream as it was before either."""
         assert self.mixer is not None and self.ffn is not None, "a parallel residual has two branches"
-        x = self.mixer_norm(self._read("mixer", self.mixer_res, stream, context))
-        context.save("mixer_in", x)
-        mixed = self._whole(self.spec.mixer, self.mixer(x, context))
-        context.save("mixer_out", mixed)
+        x = context.passed("mixer_in", self.mixer_norm(self._read("mixer", self.mixer_res, stream, context)))
+        mixed = context.passed("mixer_out", self._whole(self.spec.mixer, self.mixer(x, context)))
         context.save("ffn_in", x)
-        fed = self._whole(self.spec.feed_forward, self.ffn(x, context))
-        context.save("ffn_out", fed)
+        fed = context.passed("ffn_out", self._whole(self.spec.feed_forward, self.ffn(x, context)))
         self.mixer_res.write(stream, mixed, x)
         self.ffn_res.write(stream, fed, x)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from day0.profile.profile import RouterSpec, Scoring
 from day0.runtime.models.build import Build
@@ -18,6 +20,14 @@ CHOICES: Mapping[Scoring, str] = {
     "sparsemixer": "moe_router_sparsemixer",
 }
 """The operator that chooses and weighs by each kind of score."""
+
+SCORES: Mapping[Scoring, Callable[[torch.Tensor], torch.Tensor]] = {
+    "softmax": partial(torch.softmax, dim=-1),
+    "sigmoid": torch.sigmoid,
+    "sqrtsoftplus": lambda logits: functional.softplus(logits).sqrt(),
+    "sparsemixer": lambda logits: logits,
+}
+"""The scores themselves, for a trace: the operators keep theirs to themselves."""
 
 
 class Router(nn.Module):
@@ -52,6 +62,12 @@ class Router(nn.Module):
         if self.expert_scale is not None:
             weights = self.ops["moe_expert_scale"](weights, ids, self.expert_scale)
         return weights, ids
+
+    def choice_scores(self, logits: torch.Tensor) -> torch.Tensor:
+        """What a router with a correction bias chooses by, before groups are ruled out: [tokens, experts] float32."""
+        assert self.correction_bias is not None, "without a bias the logits say the order"
+        scores = logits if self.spec.choose_logits else SCORES[self.spec.scoring](logits)
+        return scores + self.correction_bias.float()
 
     def _choose(self, logits: torch.Tensor, token_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         spec = self.spec

@@ -1,0 +1,76 @@
+"""The tolerance of each traced tensor: from a third trace, the reference again in a coarser type; never a constant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from day0.numerics.metrics import Allowance, difference
+from day0.numerics.noise import LEAST_ULPS, MOST
+from day0.numerics.reading import Recording
+
+FACTOR = 4.0
+"""Tolerance over the floor where candidate and floor are of one type: two correct ways round differently."""
+FACTOR_SCALED = 30.0
+"""The same where the floor is scaled down to a finer type, whose errors are proportional only roughly."""
+Source = Literal["measured", "assumed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Errors of the reference in a coarser type, by key: worst row and median row.
+
+    Without a measured one the tolerance grows with depth from a few roundings of the coarser side, which is said in
+    every report: it is a guess at how a model passes errors on, and models differ.
+    """
+
+    source: Source
+    eps: float
+    worst: Mapping[str, float]
+    median: Mapping[str, float]
+
+    def allowance(self, key: str, layer: int | None, num_layers: int, eps: float) -> Allowance:
+        """How far a tensor may be off where the coarser of the two sides rounds to `eps`."""
+        least = LEAST_ULPS * eps / 2
+        if self.source == "assumed":
+            return Allowance(min(MOST, least * (1 + (num_layers if layer is None else layer + 1))))
+        factor = (FACTOR if eps >= self.eps else FACTOR_SCALED) * eps / self.eps
+        if factor * self.worst.get(key, 0.0) <= MOST:
+            return Allowance(max(least, factor * self.worst.get(key, 0.0)))
+        return Allowance(min(MOST, max(least, factor * self.median.get(key, 0.0))), "median")
+
+
+def assumed_floor() -> Floor:
+    """No measurement."""
+    return Floor("assumed", 0.0, {}, {})
+
+
+def measured_floor(reference: Recording, coarser: Recording) -> Floor:
+    """From a trace of the same prompt through the reference's own code in a coarser type."""
+    known = coarser.by_key()
+    worst: dict[str, float] = {}
+    median: dict[str, float] = {}
+    eps = 0.0
+    for entry in reference.entries:
+        other = known.get(entry.key)
+        if other is None:
+            continue
+        one, two = reference.tensor(entry), coarser.tensor(other)
+        if one is None or two is None or not one.is_floating_point() or not two.is_floating_point():
+            continue
+        eps = max(eps, torch.finfo(two.dtype).eps)
+        found = difference(two, one)
+        if not math.isnan(found.error):
+            worst[entry.key], median[entry.key] = found.error, found.median
+    return Floor("measured", eps, worst, median) if worst else assumed_floor()
+
+
+def rounding_of(*recordings: Recording) -> float:
+    """The coarsest eps among the tensors of traces; a trace of float32 and bfloat16 parts counts as bfloat16."""
+    names = {entry.dtype for recording in recordings for entry in recording.entries if hasattr(torch, entry.dtype)}
+    types = [dtype for name in names if (dtype := getattr(torch, name)).is_floating_point]
+    return max((torch.finfo(dtype).eps for dtype in types), default=torch.finfo(torch.float32).eps)

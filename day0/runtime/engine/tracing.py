@@ -1,0 +1,67 @@
+"""One prompt traced over several steps: its prefill, whole or in chunks, and the greedy tokens after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from day0.runtime.batch import ImageSpan, Request
+from day0.runtime.engine.engine import Engine, NotFinite, RequestRefused
+from day0.runtime.engine.scheduler import Chunk
+from day0.runtime.engine.sequence import Sequence as Running
+from day0.runtime.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStep:
+    """One forward: `start` tokens came before its own; `next_id` is the greedy token after its last one."""
+
+    index: int
+    start: int
+    token_ids: tuple[int, ...]
+    trace: Trace
+    next_id: int
+
+
+def traced_steps(
+    engine: Engine,
+    token_ids: Sequence[int],
+    make_trace: Callable[[int, int, int], Trace],
+    *,
+    new_tokens: int = 0,
+    chunk: int | None = None,
+    images: tuple[ImageSpan, ...] = (),
+) -> Iterator[TracedStep]:
+    """Run the prompt in chunks (None: at once), then `new_tokens` - 1 decode steps; each gives logits for one token.
+
+    `make_trace(index, start, length)` gives the trace of each step. Raises RequestRefused where the prompt cannot run
+    or the cache has no room, NotFinite where there is no greedy token to go on with. Pages are given back at the end.
+    """
+    total = len(token_ids) + max(0, new_tokens - 1)
+    if total > engine.max_model_len:
+        raise RequestRefused(f"{total} tokens, the limit is {engine.max_model_len}", where="prompt")
+    if not engine.cache.can_open(total):
+        raise RequestRefused(f"no room in the cache for {total} tokens beside what is running")
+    if not token_ids or min(token_ids) < 0 or max(token_ids) >= engine.profile.vocab_size:
+        raise RequestRefused(f"needs token ids in 0..{engine.profile.vocab_size - 1}", where="prompt")
+    sequence = Running.of(Request("trace", tuple(token_ids), images=images), engine.cache.pages.page_size)
+    sequence.lease = engine.cache.open()
+    engine.cache.grow(sequence.lease, total)
+    index = 0
+    try:
+        while sequence.computed < total:
+            length = min(chunk or len(token_ids), sequence.num_pending)
+            trace = make_trace(index, sequence.computed, length)
+            logits = engine.runner.run([Chunk(sequence, length)], every_row=True, trace=trace)
+            own = tuple(sequence.token_ids[sequence.computed : sequence.computed + length])
+            yield TracedStep(index, sequence.computed, own, trace, int(logits[-1].argmax()))
+            sequence.computed += length
+            index += 1
+            if sequence.num_pending == 0 and sequence.computed < total:
+                if not bool(torch.isfinite(logits[-1]).all()):
+                    raise NotFinite
+                sequence.token_ids.append(int(logits[-1].argmax()))
+    finally:
+        engine.cache.close(sequence.lease)
