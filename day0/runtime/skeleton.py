@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import os
 import re
@@ -21,10 +22,11 @@ from day0.profile.families.family import Family
 from day0.profile.families.table import FAMILIES, find_family
 from day0.profile.profile import ArchitectureProfile, RoutedExperts
 from day0.profile.read import read_profile
+from day0.profile.shrink import set_path, shrunk_config, text_section
 from day0.profile.tensors import TensorSpec, expected_tensors
 from day0.runtime.skeleton_folder import MARKER, skeleton_folder, write_json
 from day0.runtime.skeleton_packed import packed_matrices_by_name, random_part
-from day0.runtime.skeleton_tokenizer import SPECIAL_TOKENS, VOCABULARY, write_tokenizer
+from day0.runtime.skeleton_tokenizer import IMAGE_KEYS, SPECIAL_TOKENS, VOCABULARY, write_tokenizer
 from day0.source.model_files import ModelFiles
 from day0.source.shards import INDEX_NAME, shard_names
 
@@ -77,18 +79,32 @@ def _write_folder(
 
 
 def tiny_config(files: ModelFiles) -> dict[str, Any]:
-    """The config shrunk by its family's table, with the skeleton's own small vocabulary."""
+    """The config shrunk to a test size, with the skeleton's own small vocabulary."""
     family = _family_of(files)
-    config = copy.deepcopy(dict(files.config))
-    for path, value in family.tiny.items():
-        _set(config, path, value)
-    sections = [config] + ([config[family.text_section]] if family.text_section else [])
-    for section in sections:
-        for key, token in SPECIAL_TOKENS.items():
-            if key.endswith("_token_id") and (key in section or key == "eos_token_id"):
-                section[key] = token
-    sections[-1]["vocab_size"] = VOCABULARY
+    config = shrunk_config(files, family)
+    text = text_section(config, family)
+    for section in {id(config): config, id(text): text}.values():
+        own = {key: section[key] for key in section if key.endswith(_TOKEN_KEYS)}
+        section |= _token_ids(own) | {"eos_token_id": SPECIAL_TOKENS["eos_token_id"]}
+    text["vocab_size"] = VOCABULARY
     return config
+
+
+_TOKEN_KEYS = ("_token_id", "_token_index")
+
+
+def _token_ids(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Ids for the control tokens that a config names; those that the tokenizer does not have follow on its last."""
+    ids: dict[str, Any] = {}
+    free = itertools.count(max(SPECIAL_TOKENS.values()) + 1)
+    for key, token in theirs.items():
+        if token is None:
+            continue
+        if key in IMAGE_KEYS:
+            ids[key] = SPECIAL_TOKENS["media_placeholder_token_id"]
+        else:
+            ids[key] = SPECIAL_TOKENS[key] if key in SPECIAL_TOKENS else next(free)
+    return ids
 
 
 def _tiny_extras(files: ModelFiles) -> dict[str, Any]:
@@ -98,7 +114,7 @@ def _tiny_extras(files: ModelFiles) -> dict[str, Any]:
         if name in files.extras:
             shrunk[name] = copy.deepcopy(dict(files.extras[name]))
             for path, value in values.items():
-                _set(shrunk[name], path, value)
+                set_path(shrunk[name], path, value)
     return shrunk
 
 
@@ -109,16 +125,6 @@ def _family_of(files: ModelFiles) -> Family:
         known = ", ".join(FAMILIES)
         raise InputError("no family table explains this model", where=files.id, hint=f"known families: {known}")
     return family
-
-
-def _set(config: dict[str, Any], path: str, value: Any) -> None:
-    *sections, key = path.split(".")
-    for section in sections:
-        if not isinstance(config.get(section), Mapping):
-            return  # a config without this part (no vision tower, say) stays without it
-        config = config[section]
-    if not sections or key in config:
-        config[key] = value
 
 
 def _as_config(files: ModelFiles, config: dict[str, Any]) -> ModelFiles:
@@ -134,7 +140,7 @@ def _write_shards(folder: Path, profile: ArchitectureProfile, seed: int, shards:
         if spec.format
         else _routing_table(spec, profile, generator)
         if spec.dtype == "I64"
-        else _random(spec, generator)
+        else _random(spec, profile, generator)
         for spec in expected_tensors(profile)
         for name in spec.names()
     }
@@ -170,7 +176,12 @@ def _routing_table(spec: TensorSpec, profile: ArchitectureProfile, generator: to
     return torch.rand(rows, block.router.num_experts, generator=generator).argsort(dim=1)[:, :top_k].contiguous()
 
 
-def _random(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
+def _is_model_norm(spec: TensorSpec) -> bool:
+    """Whether a norm is of the kind that the model's norms are; recurrent mixers have some of their own."""
+    return spec.group == "norm" or spec.path.endswith(("q_norm.weight", "k_norm.weight"))
+
+
+def _random(spec: TensorSpec, profile: ArchitectureProfile, generator: torch.Generator) -> torch.Tensor:
     """Values that leave no branch inert: norms near one, matrices that keep variance, decays of every speed."""
     shape, leaf = spec.shape, spec.path.rpartition(".")[2]
     noise = torch.randn(shape, generator=generator)
@@ -180,7 +191,7 @@ def _random(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
     elif leaf in ("dt_bias", "correction_bias", "bias"):
         values = noise * 0.1
     elif len(shape) == 1:
-        values = 1.0 + noise * 0.1
+        values = noise * 0.1 + (0.0 if profile.norm_kind == "rms_plus_one" and _is_model_norm(spec) else 1.0)
     elif "conv" in spec.path:
         values = noise * 0.5
     elif leaf == "positions" or spec.path == "embed.weight":

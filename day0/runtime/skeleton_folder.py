@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from day0.errors import InputError, not_written
 
@@ -56,4 +55,5 @@ def _check_target(out: Path, force: bool) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    # As configs are written by Python: an unlimited value is Infinity, which strict JSON would turn into null.
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False), "utf-8")

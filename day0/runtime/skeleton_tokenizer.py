@@ -22,6 +22,9 @@ SPECIAL_TOKENS: Mapping[str, int] = {
 }
 """Ids of the control tokens of a tiny skeleton; the 256 before them are the bytes."""
 
+IMAGE_KEYS = ("media_placeholder_token_id", "image_token_id", "image_token_index")
+"""What configs call the token that stands for an image."""
+
 NUM_BYTES = 256
 VOCABULARY = 320
 """Entries of the embedding table: padded past the tokenizer's own, as released models do."""

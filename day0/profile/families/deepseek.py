@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.family import Family
-from day0.profile.families.kimi_k25_vision import KIMI_K25_TOWER_NAMES, read_kimi_k25_tower
+from day0.profile.families.kimi_k25_vision import (
+    KIMI_K25_TOWER_NAMES,
+    MOONVIT_TINY_IMAGES,
+    read_kimi_k25_tower,
+)
 from day0.profile.families.latent_names import LATENT_NAMES, PREDICTOR_COPIES, with_predictors
 from day0.profile.profile import LatentAttention
 from day0.profile.read_latent import LatentDefaults, read_latent
@@ -22,31 +24,6 @@ DERIVED = ("head_dim", "qk_head_dim")
 
 TRAINED_WITH = ("aux_loss_alpha", "seq_aux", "ep_size")
 """Balance loss of the experts and ranks in training."""
-
-
-LATENT_TINY: Mapping[str, Any] = {
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "q_lora_rank": 24,
-    "kv_lora_rank": 16,
-    "qk_nope_head_dim": 12,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 10,
-    "moe_intermediate_size": 32,
-    "n_routed_experts": 16,
-    "num_experts_per_tok": 4,
-    "first_k_dense_replace": 1,
-    "max_position_embeddings": 4096,
-}
-"""Sizes of a small latent decoder, no two of them alike where mixing them up would go unseen."""
-
-EXPERT_SIZES = ("moe_intermediate_size", "n_routed_experts", "num_experts_per_tok", "first_k_dense_replace")
-"""Those of them that a decoder without experts does not have."""
-
-INDEX_TINY: Mapping[str, Any] = {"index_n_heads": 16, "index_head_dim": 20, "index_topk": 24}
 
 
 def read_plain_latent(
@@ -76,7 +53,6 @@ DEEPSEEK_V2 = Family(
     names=LATENT_NAMES,
     # No MLP has biases.
     inert=(*DERIVED, *TRAINED_WITH, "mlp_bias"),
-    tiny=LATENT_TINY,
 )
 
 DEEPSEEK_V3 = Family(
@@ -90,7 +66,6 @@ DEEPSEEK_V3 = Family(
     names=with_predictors(LATENT_NAMES),
     unread=PREDICTOR_COPIES,
     inert=(*DERIVED, *TRAINED_WITH),
-    tiny=LATENT_TINY,
 )
 
 DEEPSEEK_V32 = Family(
@@ -105,7 +80,6 @@ DEEPSEEK_V32 = Family(
     unread=PREDICTOR_COPIES,
     # No MLP has biases.
     inert=(*DERIVED, *TRAINED_WITH, "mlp_bias"),
-    tiny={**LATENT_TINY, **INDEX_TINY},
 )
 
 
@@ -120,7 +94,8 @@ KIMI_K25 = replace(
     architectures=("KimiK25ForConditionalGeneration",),
     text_section="text_config",
     read_vision=read_kimi_k25_tower,
-    tiny={f"text_config.{key}": size for key, size in LATENT_TINY.items()},
+    tiny={"projection_hidden_size": 64},
+    tiny_extras=MOONVIT_TINY_IMAGES,
     names={
         **{ours: _in_language_model(theirs) for ours, theirs in DEEPSEEK_V3.names.items()},
         **KIMI_K25_TOWER_NAMES,

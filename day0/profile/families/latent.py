@@ -7,7 +7,7 @@ from functools import partial
 
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import STACKED_NAMES, layer_names
-from day0.profile.families.deepseek import DERIVED, EXPERT_SIZES, LATENT_TINY, TRAINED_WITH, read_plain_latent
+from day0.profile.families.deepseek import DERIVED, TRAINED_WITH, read_plain_latent
 from day0.profile.families.family import Family
 from day0.profile.families.latent_names import LATENT_NAMES, PREDICTOR_COPIES, with_predictors
 from day0.profile.profile import LayerSpec, ModelEnds, PlainResidual, Residual, RoutedExperts
@@ -49,7 +49,6 @@ MINICPM3 = Family(
     tie_default=True,
     names=LATENT_NAMES,
     inert=DERIVED,
-    tiny={key: size for key, size in LATENT_TINY.items() if key not in EXPERT_SIZES},
 )
 
 YOUTU = Family(
@@ -62,8 +61,6 @@ YOUTU = Family(
     tie_default=True,
     names=LATENT_NAMES,
     inert=(*DERIVED, "embedding_initializer_range"),
-    # Its rotary table is of `head_dim`, which is the rotated slice.
-    tiny={**{key: size for key, size in LATENT_TINY.items() if key not in EXPERT_SIZES}, "head_dim": 8},
 )
 
 MISTRAL4 = Family(
@@ -76,8 +73,6 @@ MISTRAL4 = Family(
     names={**LATENT_NAMES, **STACKED_NAMES},
     storage=STACKED_EXPERTS,
     inert=DERIVED,
-    # The rotated share of a head is in the config too: half.
-    tiny={**LATENT_TINY, "first_k_dense_replace": 0, "qk_nope_head_dim": 8, "head_dim": 16},
 )
 
 _GLM_EXPERTS = partial(read_shared_experts, defaults=ExpertDefaults(first_dense=1, scaling=1.8))
@@ -94,7 +89,6 @@ GLM4_MOE_LITE = Family(
     names=with_predictors(LATENT_NAMES),
     unread=PREDICTOR_COPIES,
     inert=(*DERIVED, *TRAINED_WITH),
-    tiny={**LATENT_TINY, "mlp_layer_types": ["dense", "sparse", "sparse"]},
 )
 
 
@@ -121,7 +115,6 @@ AXK1 = Family(
     # Dense layers store the norm too, and do not apply it.
     unread=("model.layers.{l}.post_mlp_layernorm.weight",),
     inert=(*DERIVED, *TRAINED_WITH),
-    tiny={**LATENT_TINY, "mlp_layer_types": ["dense", "sparse", "sparse"]},
 )
 
 LATENT_DECODERS = (MINICPM3, YOUTU, MISTRAL4, GLM4_MOE_LITE, AXK1)

@@ -7,7 +7,7 @@ from functools import partial
 
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import inside, layer_names
-from day0.profile.families.deepseek import DERIVED, INDEX_TINY, LATENT_TINY, TRAINED_WITH
+from day0.profile.families.deepseek import DERIVED, TRAINED_WITH
 from day0.profile.families.dots_towers import DOTS_TOWER_NAMES, read_dots_audio, read_dots_tower
 from day0.profile.families.family import Family
 from day0.profile.families.glm_vision import glm_tower_names, read_glm5_tower
@@ -44,6 +44,8 @@ _DOTS_LATENT = LatentDefaults(
     rope_key_norm=True,
     scaled_latents=True,
 )
+
+
 # As transformers has it; an engine's reading of the release turns the last channels of a head instead. The two choose
 # other tokens, which tells only beyond the `index_topk` tokens that are all read.
 _DOTS_INDEX = IndexDefaults(interleaved=True)
@@ -120,6 +122,12 @@ DOTS3_NOTE = Family(
     unread=PREDICTOR_COPIES,
     # No MLP has biases. The top level repeats what the text section says.
     inert=(*DERIVED, *TRAINED_WITH, "mlp_bias", "model_type", "architectures"),
+    tiny={
+        "vision_config.mlp_layer_types": ["dense", "dense", "sparse", "sparse"],
+        "vision_config.per_layer_config": {"2": {"num_local_experts": 4}, "3": {"num_local_experts": 6}},
+        "audio_config.adapter_input_size": 64,
+        "audio_config.downsample_hidden_size": 32,
+    },
 )
 
 _NEXT_KINDS = {"linear_attention": True, "indexed_attention": False, "full_attention": False}
@@ -206,18 +214,6 @@ GLM5_NEXT = Family(
         *(*DERIVED, *TRAINED_WITH, "model_type", "architectures"),
         *("image_start_token_id", "image_end_token_id", "video_start_token_id", "video_end_token_id"),
     ),
-    tiny={
-        **{f"text_config.{key}": size for key, size in {**LATENT_TINY, **INDEX_TINY}.items()},
-        "text_config.num_hidden_layers": 5,
-        "text_config.mlp_layer_types": ["dense", *["sparse"] * 4],
-        "text_config.layer_types": [
-            *("linear_attention", "indexed_attention", "linear_attention", "indexed_attention", "linear_attention"),
-        ],
-        "text_config.indexer_types": ["full"] * 5,
-        "text_config.qk_rope_head_dim": 0,
-        "text_config.linear_head_dim": 16,
-        "text_config.linear_num_heads": 4,
-    },
 )
 
 MIXED_LATENT_DECODERS = (DOTS3_NOTE, GLM5_NEXT)

@@ -50,4 +50,10 @@ MLLAMA = Family(
     names={**{ours: f"language_model.{theirs}" for ours, theirs in _NAMES.items()}, **MLLAMA_TOWER_NAMES},
     # Off at inference.
     inert=("dropout",),
+    # The tower gives its last features and those of three blocks.
+    tiny={
+        "text_config.cross_attention_layers": [3],
+        "vision_config.vision_output_dim": 256,
+        "vision_config.intermediate_layers_indices": [0, 1, 2],
+    },
 )

@@ -137,6 +137,8 @@ MUSE_GLIMMER = Family(
     norm_eps_default=1e-5,
     read_vision=read_muse_tower,
     names={**inside(_NAMES, "model.language_model."), **MUSE_TOWER_NAMES},
+    # A joined patch has the channels of four.
+    tiny={"out_hidden_size": 256, "projector_hidden_size": 96},
 )
 
 MUSE_SPARK = Family(
@@ -177,6 +179,12 @@ MUSE_SPARK = Family(
         **MUSE_AUDIO_NAMES,
     },
     storage=Storage(joined={"ffn.experts.gate_up": ("ffn.experts.gate", "ffn.experts.up")}, stacked_experts=True),
+    # A joined patch has the channels of four.
+    tiny={
+        "out_hidden_size": 256,
+        "projector_hidden_size": 96,
+        "audio_config.hidden_sizes": [16, 32, 48, 64],
+    },
 )
 
 MUSES = (MUSE_GLIMMER, MUSE_SPARK)

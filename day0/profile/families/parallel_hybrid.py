@@ -91,6 +91,8 @@ FALCON_H1 = replace(
         **under("layers.{l}.mixer.attention", "model.layers.{l}.self_attn", ATTENTION_LEAVES),
     },
     inert=(*KERNEL_CHOICES, "mamba_use_mlp", "attn_layer_indices", "mlp_expansion_factor", "time_step_min"),
+    # Its default, 8, would not make up the inner width.
+    tiny={"mamba_d_head": 32},
 )
 
 _KINDS = {"mamba": True, "linear_attention": True, "attention": False, "full_attention": False}

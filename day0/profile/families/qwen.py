@@ -19,6 +19,7 @@ from day0.profile.families.decoder_names import (
 )
 from day0.profile.families.family import Family
 from day0.profile.families.qwen_vision import (
+    TINY_IMAGES,
     qwen3_tower_names,
     read_qwen2_tower,
     read_qwen3_tower,
@@ -163,6 +164,8 @@ QWEN2_VL = replace(
     architectures=("Qwen2VLForConditionalGeneration",),
     read_vision=read_qwen2_tower,
     names={**LLAMA_NAMES, **windowed_tower_names("visual", PLAIN)},
+    # What the tower gives, not its own width.
+    tiny={"vision_config.hidden_size": 128},
 )
 
 QWEN3_VL = Family(
@@ -176,6 +179,7 @@ QWEN3_VL = Family(
     read_vision=read_qwen3_tower,
     names={**inside(LLAMA_NAMES, "model.language_model."), **qwen3_tower_names("model.visual")},
     inert=_READ_IMAGES,
+    tiny_extras=TINY_IMAGES,
 )
 
 QWEN3_VL_MOE = Family(
@@ -202,6 +206,9 @@ QWEN3_VL_MOE = Family(
     ),
     # The weights of the chosen experts are always made to add up to 1.
     inert=(*_READ_IMAGES, "norm_topk_prob"),
+    # Other loaders tell by the shape alone which way round stacked experts lie: none may be square.
+    tiny={"text_config.moe_intermediate_size": 96},
+    tiny_extras=TINY_IMAGES,
 )
 
 QWENS = (QWEN2, MIMO, QWEN2_MOE, QWEN2_5_VL, QWEN2_VL, QWEN3_VL, QWEN3_VL_MOE)

@@ -8,7 +8,7 @@ from functools import partial
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import ATTENTION_LEAVES, MLP_LEAVES, under
 from day0.profile.families.family import Family, no_vision
-from day0.profile.families.qwen_vision import qwen3_tower_names, read_qwen3_5_tower
+from day0.profile.families.qwen_vision import TINY_IMAGES, qwen3_tower_names, read_qwen3_5_tower
 from day0.profile.profile import (
     GroupedQueryAttention,
     LayerSpec,
@@ -160,19 +160,6 @@ _STORAGE = Storage(joined={**_CONVOLUTION, _IN.format("qkv"): tuple(_IN.format(n
 # calls swish), and every layer of this line is routed or none is, whatever mlp_only_layers says.
 _QWEN3_5_INERT = ("mamba_ssm_dtype", "output_gate_type", "mlp_only_layers", "model_type")
 
-_TINY_DELTA = {
-    "hidden_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16,
-    "max_position_embeddings": 512,
-}
-
 QWEN3_NEXT = Family(
     name="qwen3_next",
     model_types=("qwen3_next",),
@@ -185,14 +172,6 @@ QWEN3_NEXT = Family(
     storage=_NEXT_STORAGE,
     # Its releases hold a predictor that their configs do not mention.
     unread=tuple(name.replace("{expert}", "{l}") for path, name in _names("model").items() if path.startswith("mtp.")),
-    tiny=_TINY_DELTA
-    | {
-        "intermediate_size": 96,
-        "moe_intermediate_size": 32,
-        "shared_expert_intermediate_size": 48,
-        "num_experts": 8,
-        "num_experts_per_tok": 2,
-    },
 )
 
 QWEN3_5 = Family(
@@ -209,6 +188,7 @@ QWEN3_5 = Family(
     names=_names("model.language_model"),
     storage=_STORAGE,
     inert=_QWEN3_5_INERT + _IMAGE_TOKENS,
+    tiny_extras=TINY_IMAGES,
 )
 
 # Text alone keeps the names it has under the tower, unless it was trained alone.

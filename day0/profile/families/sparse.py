@@ -8,7 +8,7 @@ from functools import partial
 
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import STACKED_NAMES, layer_names
-from day0.profile.families.deepseek import DERIVED, INDEX_TINY, LATENT_TINY, TRAINED_WITH
+from day0.profile.families.deepseek import DERIVED, TRAINED_WITH
 from day0.profile.families.family import Family
 from day0.profile.families.latent import STACKED_EXPERTS
 from day0.profile.families.latent_names import LATENT_NAMES, PREDICTOR_COPIES, with_predictors
@@ -44,7 +44,6 @@ GLM_MOE_DSA = Family(
     unread=PREDICTOR_COPIES,
     # No MLP has biases.
     inert=(*DERIVED, *TRAINED_WITH, "mlp_bias"),
-    tiny={**LATENT_TINY, **INDEX_TINY, "num_hidden_layers": 5},
 )
 
 
@@ -80,13 +79,6 @@ AXK2 = Family(
         ),
     },
     inert=(*DERIVED, *TRAINED_WITH),
-    tiny={
-        **LATENT_TINY,
-        **INDEX_TINY,
-        "mlp_layer_types": ["dense", "sparse", "sparse"],
-        "layer_types": ["indexed_attention"] * 3,
-        "gated_norm_rank": 6,
-    },
 )
 
 _MIXING = ("fn", "base", "scale")
@@ -122,14 +114,6 @@ HY_V4 = Family(
     storage=STACKED_EXPERTS,
     # A starting value of the sinks in training.
     inert=(*DERIVED, *TRAINED_WITH, "learnable_sink_init"),
-    tiny={
-        **LATENT_TINY,
-        **INDEX_TINY,
-        "num_hidden_layers": 6,
-        "mlp_layer_types": ["dense", *["sparse"] * 5],
-        "layer_types": ["indexed_attention"] * 6,
-        "indexer_types": ["full", "full", "shared", "shared", "full", "shared"],
-    },
 )
 
 SPARSE_DECODERS = (GLM_MOE_DSA, AXK2, HY_V4)
