@@ -1,12 +1,6 @@
-"""A rank other than 0: it does what rank 0 says, on its own share of the model, until it is told to stop.
-
-Run as a module by `parallel/launch.py`, with its job in the pipe from its parent.
-"""
+"""A rank other than 0: it does what rank 0 says, on its own share of the model, until it is told to stop."""
 
 from __future__ import annotations
-
-import os
-import sys
 
 from day0.errors import Day0Error
 from day0.runtime.batch import Request
@@ -24,22 +18,16 @@ from day0.runtime.engine.lead import (
     rank_device,
 )
 from day0.runtime.parallel.joining import Joined, join
-from day0.runtime.parallel.launch import Job, read_job
+from day0.runtime.parallel.launch import Job
 from day0.runtime.parallel.layout import Layout, Place
 from day0.runtime.parallel.watch import Watch
 
 
-def main() -> int:
-    """The exit status of this rank: 0 where it was told to stop, else that of what ended it."""
-    job = read_job()
-    try:
-        joined = _joined(job)
-        follow(joined)
-    except Day0Error as error:
-        os.write(2, f"error: {error}\n".encode())
-        return int(error.exit_code)
+def run(job: Job) -> None:
+    """Join the ranks and follow rank 0 until it says stop; raises EnvironmentFault where a rank dies meanwhile."""
+    joined = _joined(job)
+    follow(joined)
     joined.leave()
-    return 0
 
 
 def _joined(job: Job) -> Joined:
@@ -97,9 +85,3 @@ def _forward(engine: Engine, command: Forward, place: Place) -> None:
         return
     for _ in range(0, len(command.token_ids), command.chunk or len(command.token_ids)):
         engine.serve_others()
-
-
-if __name__ == "__main__":
-    status = main()
-    sys.stdout.flush()
-    os._exit(status)  # threads of the pipe and the watch do not end by themselves

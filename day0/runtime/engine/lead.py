@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
+import torch.distributed as dist
 
 from day0.errors import EnvironmentFault, InputError
 from day0.plan.settings import EngineSettings
@@ -16,6 +17,7 @@ from day0.runtime.engine.engine import Engine, EngineStats
 from day0.runtime.engine.load import OnPhase, VerifiedOn, assemble, load_engine
 from day0.runtime.engine.load_share import rank_settings
 from day0.runtime.engine.memory import choose_device
+from day0.runtime.models.decoder import Decoder
 from day0.runtime.parallel.joining import Joined, join, open_store
 from day0.runtime.parallel.launch import Children
 from day0.runtime.parallel.layout import Layout
@@ -26,8 +28,8 @@ from day0.runtime.parallel.watch import Watch
 from day0.runtime.trace import Trace
 from day0.source.model_files import ModelFiles
 
-FOLLOWER = "day0.runtime.engine.follow"
-"""The module that the other ranks run."""
+FOLLOWER = "day0.cli.rank"
+"""The command that the other ranks run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,15 @@ class World:
     def __init__(self, joined: Joined, children: Children) -> None:
         self.joined, self.children = joined, children
         self._number = 0
+        self._groups: list[dist.ProcessGroup] = []
+        joined.watch.on_stuck = self._break
+
+    def _break(self) -> None:
+        """Wake this process out of a collective that waits for a rank that is gone, or alive and silent."""
+        self.children.kill()
+        for group in self._groups:
+            with suppress(RuntimeError, NotImplementedError):  # a backend whose broken connections tell by themselves
+                group.abort()
 
     @classmethod
     def start(cls, size: int, device_name: str = "auto") -> World:
@@ -121,6 +132,9 @@ class World:
         with self.joined.watch.working():
             self.tell(command)
             engine = load_on_rank(self.joined, command, on_phase)
+        assert isinstance(engine.model, Decoder)
+        ranks = engine.model.ranks
+        self._groups += [group.members for group in (ranks.tp, ranks.pp, ranks.stage) if group.members is not None]
         return LeadingEngine(engine, self, command.number)
 
     def again(self, engine: LeadingEngine, settings: EngineSettings) -> LeadingEngine:

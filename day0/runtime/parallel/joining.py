@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from day0.errors import EnvironmentFault
 from day0.runtime.parallel.meeting import Meeting
-from day0.runtime.parallel.watch import Address, Watch, connect
+from day0.runtime.parallel.watch import ALIVE, Address, Watch, connect
 
 ATTEMPTS = 5
 FIRST_PAUSE = 0.5
@@ -93,6 +93,7 @@ def join(
 
 def _wait_for_all(store: dist.TCPStore, rank: int, size: int, watch: Watch) -> None:
     """Until every rank has come; raises EnvironmentFault for one that has died on its way, or does not come at all."""
+    store.set(f"{ALIVE}/{rank}", "0")  # from here on its silence counts
     store.set(f"here/{rank}", "yes")
     end = time.monotonic() + ARRIVE_SECONDS
     for other in range(size):

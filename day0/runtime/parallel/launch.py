@@ -9,8 +9,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from day0.runtime.parallel.watch import Address, Watch
 
@@ -67,6 +69,12 @@ class Children:
         """The process of a rank."""
         return self._processes[rank].pid
 
+    def kill(self) -> None:
+        """End all at once: those that do not answer any more, and whoever waits for them in a collective."""
+        self._ending.set()
+        for process in self._processes.values():
+            process.kill()
+
     def end(self) -> None:
         """Close the pipes, and end who has not ended by itself after that."""
         self._ending.set()
@@ -92,14 +100,14 @@ def _how_ended(status: int) -> str:
     return f"ended with status {status}"
 
 
-def read_job() -> Job:
-    """A child's job, from its parent; its process ends when the parent's does, however that ends."""
-    job = pickle.load(sys.stdin.buffer)
+def read_job(pipe: BinaryIO, when_alone: Callable[[], None]) -> Job:
+    """A child's job, from its parent; `when_alone` is called in a thread once the parent has gone or closed it."""
+    job = pickle.load(pipe)
     assert isinstance(job, Job)
-    threading.Thread(target=_end_with_parent, name="day0-parent", daemon=True).start()
+
+    def look_out() -> None:
+        pipe.read()  # returns at the end of the pipe
+        when_alone()
+
+    threading.Thread(target=look_out, name="day0-parent", daemon=True).start()
     return job
-
-
-def _end_with_parent() -> None:
-    sys.stdin.buffer.read()  # returns when the parent has closed its end, or has gone
-    os._exit(0)

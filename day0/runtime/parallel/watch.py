@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,10 +17,11 @@ BEAT_SECONDS = 1.0
 SILENT_SECONDS = 6.0
 """A rank that has said nothing for so long is taken for dead."""
 GRACE_SECONDS = 2.0
-"""How long a rank may stay in a collective once another is dead, before its process is ended."""
+"""How long a rank may stay in a collective once another is dead, before it is woken."""
 EXPLAIN_SECONDS = 9.0
 """How long an error of a collective waits for the name of the rank that died."""
-DEATH = "death"
+ALIVE, DEATH = "alive", "death"
+"""Keys of the store: what each rank says, by its number, and who has died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,6 @@ def connect(address: Address, timeout: float = 30.0) -> dist.TCPStore:
     )
 
 
-def end_process(fault: EnvironmentFault) -> None:
-    """The last resort of a rank that cannot be woken: its process ends with the fault's own exit status."""
-    os.write(2, f"error: {fault}\n".encode())
-    os._exit(int(fault.exit_code))
-
-
 @dataclass(slots=True)
 class Watch:
     """One rank's look at the others. `logs` names each rank's log, where there is one.
@@ -57,7 +51,7 @@ class Watch:
     size: int
     address: Address
     logs: dict[int, str] = field(default_factory=dict)
-    on_stuck: Callable[[EnvironmentFault], None] = end_process
+    on_stuck: Callable[[], None] | None = None
     on_death: Callable[[], None] | None = None
     death: EnvironmentFault | None = None
     _working: bool = False
@@ -121,11 +115,13 @@ class Watch:
             if not self._stopped.is_set() and self.death is None:
                 self._note(f"rank 0 of {self.size} has gone: its store does not answer", self.logs.get(0, ""))
         working = self._working
-        if self.death is not None and not self._stopped.wait(GRACE_SECONDS) and working and self._working:
-            self.on_stuck(self.death)
+        if self.death is None or self._stopped.wait(GRACE_SECONDS) or self.on_stuck is None:
+            return
+        if working and self._working:
+            self.on_stuck()
 
     def _beat(self, store: dist.TCPStore) -> None:
-        names = [f"alive/{rank}" for rank in range(self.size)]
+        names = [f"{ALIVE}/{rank}" for rank in range(self.size)]
         seen: dict[int, tuple[bytes, float]] = {}
         number = 0
         while not self._stopped.wait(BEAT_SECONDS):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -37,17 +38,20 @@ SECONDS = 10.0
 
 
 @pytest.fixture
-def leader(tmp_path: Path) -> subprocess.Popen[str]:
+def leader(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Rank 0 of three, which is in one collective after another."""
     folder = tmp_path / "model"
     folder.mkdir()
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", LEADER, str(written("tp3", folder))],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
+    yield process
+    process.kill()
+    process.communicate()
 
 
 def pids(leader: subprocess.Popen[str]) -> list[int]:
