@@ -183,6 +183,8 @@ def test_images_are_part_of_what_a_page_holds(tiny_llama: Path, make_engine) -> 
     assert answers[0].token_ids == answers[2].token_ids
     assert relative_error(torch.tensor(answers[1].logprobs), torch.tensor(answers[0].logprobs)) > 1e-3
     assert ask(engine, PROMPT).reused == 8, "placeholders without an image are only tokens"
+    turned = (ImageSpan(9, one, (2, 3)), ImageSpan(9, one, (3, 2)))
+    assert [ask(engine, PROMPT, images=(image,)).reused for image in turned] == [8, 8], "how they lie counts too"
 
 
 def test_a_state_that_is_not_restored_is_noticed(tiny_kimi_k3: Path, make_engine, monkeypatch) -> None:
