@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 import openai
+import psutil
 import pytest
 
 from day0.cli.main import main
@@ -154,6 +155,37 @@ def test_the_key_comes_from_the_environment(tiny_llama: Path):
         assert "sesame" not in "\n".join(server.lines)
 
 
+def other_ranks(server: Process) -> list[psutil.Process]:
+    children = psutil.Process(server.process.pid).children()
+    return [child for child in children if "day0.cli.rank" in child.cmdline()]
+
+
+@pytest.mark.parametrize("ending", [pytest.param("SIGTERM", marks=pytest.mark.slow), "a rank dies"])
+def test_ranks_serve_as_one_and_end_together(tiny_llama: Path, ending: str):
+    """SIGTERM is a clean end; a rank that dies ends the service with status 3, its name and its log."""
+    with serving(str(tiny_llama), "--port", "0", "--device", "cpu", "--tp", "2") as server:
+        url = server.line(r"ready on (http://\S+)")[1]
+        body = {"model": str(tiny_llama), "prompt": [5, 6, 7], "max_tokens": 4}
+        assert httpx.post(f"{url}/v1/completions", json=body).json()["usage"]["completion_tokens"] > 0
+        (rank,) = other_ranks(server)
+        if ending == "SIGTERM":
+            server.process.send_signal(signal.SIGTERM)
+            assert server.end()[0] == 0
+        else:
+            rank.kill()
+            assert server.end()[0] == 3
+            said = "\n".join(server.lines)
+            assert "rank 1 of 2 was killed by SIGKILL" in said and "rank-1.log" in said
+        psutil.wait_procs([rank], timeout=10)
+        assert not rank.is_running() or rank.status() == psutil.STATUS_ZOMBIE
+
+
+def test_what_cannot_be_cut_is_refused(tiny_llama: Path):
+    with serving(str(tiny_llama), "--port", "0", "--device", "cpu", "--tp", "7") as server:
+        assert server.end()[0] == 2
+        assert re.search(r"--tp: gqa-heads: \d+ gqa heads do not divide by 7 ranks", "\n".join(server.lines))
+
+
 def test_dry_run_prints_the_command_and_starts_nothing(capsys: pytest.CaptureFixture[str]):
     assert main(["serve", "my model", "--dry-run", "--max-num-seqs", "4", "--api-key", "secret"]) == 0
     out = capsys.readouterr().out
@@ -167,9 +199,6 @@ def test_dry_run_prints_the_command_and_starts_nothing(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
-        (["--tp", "2"], 2, "--tp: 2 ranks"),
-        (["--ep", "8"], 2, "--ep: 8 ranks"),
-        (["--pp", "2"], 2, "--pp: 2 ranks"),
         (["--weight-budget", "5"], 2, "all weights stay on the device anyway"),
         (["--engine", "vllm"], 3, "vllm is not supported yet"),
         (["--engine", "vllm", "--dry-run"], 2, "--plan"),
