@@ -44,3 +44,11 @@ def test_files_named_in_the_rooms_page_exist() -> None:
     named = set(re.findall(r"`((?:\w+/)+\w+\.py)`", rooms))
     assert len(named) > 8
     assert not [name for name in named if not (ROOT / "day0" / name).exists() and not (ROOT / name).exists()]
+
+
+def test_the_example_of_a_family_is_the_family() -> None:
+    """The page on adding an architecture shows the file that came of following it."""
+    page = (ROOT / "docs" / "add-an-architecture.md").read_text("utf-8")
+    shown = page.partition("```python\n")[2].partition("```")[0]
+    source = (ROOT / "day0" / "profile" / "families" / "starcoder2.py").read_text("utf-8")
+    assert shown == source[source.index("_LINE = ") :]

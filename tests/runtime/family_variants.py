@@ -194,6 +194,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "kolibri1": _ROUTED | _WINDOWS | {"shared_expert_intermediate_size": 40, "num_local_experts": 6},
     "mellum": _ROUTED | _WINDOWS,
     "solar_open": _DEEPSEEK_ROUTED,
+    "starcoder2": {"tie_word_embeddings": True, "norm_epsilon": 1e-5},
+    "starcoder2 window, no biases": {"sliding_window": 9, "use_bias": False},
     "llama4_text": {
         "num_hidden_layers": 4,
         "intermediate_size": 32,

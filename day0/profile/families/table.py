@@ -47,6 +47,7 @@ from day0.profile.families.seed import SEED_OSS
 from day0.profile.families.smollm3 import SMOLLM3
 from day0.profile.families.solar import SOLAR_OPEN
 from day0.profile.families.sparse import SPARSE_DECODERS
+from day0.profile.families.starcoder2 import STARCODER2
 
 FAMILIES: Mapping[str, Family] = {
     family.name: family
@@ -66,6 +67,7 @@ FAMILIES: Mapping[str, Family] = {
         *PARALLEL_HYBRIDS,
         *(NEMOTRON_NAS, OLMO_HYBRID),
         *(FLINT, GPT_OSS, KOLIBRI, LAGUNA, MELLUM, MIMO_V2, MINIMAX_M2, MLLAMA, SEED_OSS, SMOLLM3, SOLAR_OPEN),
+        STARCODER2,
         *ARCEES,
         *COHERES,
         *ERNIES,

@@ -6,7 +6,6 @@ that a term left out shows. Publishers' spellings are tested with the readers (t
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from family_variants import SIZES, STORED_TURNED, TOWERS, VARIANTS
 from safetensors.torch import load_file, save_file
 
 from day0.plan.settings import EngineSettings
-from day0.profile.profile import VisionTower
 from day0.profile.read import read_profile
 from day0.profile.tensors import compare_tensors
 from day0.runtime.batch import Request, SamplingParams
@@ -97,13 +95,13 @@ def test_logits_agree(variant: str, tmp_path: Path) -> None:
 
 
 def decoder_engine(folder: Path, **settings: object) -> Engine:
-    """An engine of our own blocks over a saved model; of one with images, over its decoder alone."""
+    """An engine of our own blocks over a saved model."""
     files = resolve(str(folder))
     profile = read_profile(files)
     assert compare_tensors(profile, files).missing == ()
-    assert profile.native or isinstance(profile.vision, VisionTower)
+    assert profile.native
     options: dict[str, Any] = {"device": "cpu", "dtype": "float32", "runtime": "native"} | settings
-    return load_engine(files, replace(profile, native=True), EngineSettings(**options))
+    return load_engine(files, profile, EngineSettings(**options))
 
 
 def _check_batch(engine: Engine, wanted: dict[int, torch.Tensor]) -> None:
