@@ -101,6 +101,14 @@ def _turned(x: Array, angles: Array, layout: str, halves: int) -> Array:
     return np.concatenate([exact.rope(part, np.cos(by), np.sin(by), layout) for part, by in parts], axis=-1)
 
 
+def _vision_rope_3d(draw: Draw, f: Facts) -> Prepared:
+    (q, q64), (k, k64) = (draw.normal(f["patches"], f["heads"], f["head_dim"]) for _ in "qk")
+    angles, angles64 = draw.rounded(draw.rng.uniform(-3.0, 3.0, (f["patches"], f["rope_pairs"])), torch.float32)
+    cos, sin, width = np.cos(angles64), np.sin(angles64), 2 * f["rope_pairs"]
+    parts = ((exact.rope(x[..., :width], cos, sin, "neox"), x[..., width:]) for x in (q64, k64))
+    return (q, k, angles), tuple(np.concatenate(part, axis=-1) for part in parts)
+
+
 def _vision_window_attention(draw: Draw, f: Facts) -> Prepared:
     q, q64 = draw.normal(f["patches"], f["heads"], f["head_dim"])
     (k, k64), (v, v64) = (draw.normal(f["patches"], f["kv_heads"], f["head_dim"]) for _ in "kv")
@@ -129,6 +137,7 @@ VISION: Mapping[str, Callable[[Draw, Facts], Prepared]] = {
     "vision_grid_embed": _vision_grid_embed,
     "vision_frame_embed": _vision_frame_embed,
     "vision_axial_rope": _vision_axial_rope,
+    "vision_rope_3d": _vision_rope_3d,
     "vision_window_attention": _vision_window_attention,
 }
 """How inputs and expected outputs of each operator are made."""

@@ -29,6 +29,10 @@ VISION_SIZES: Mapping[str, Cases] = {
             for layout, apart in (("neox", False), ("neox", True), ("interleaved", False))
         ),
     ),
+    "vision_rope_3d": Cases(
+        ("heads", "head_dim", "rope_pairs"),
+        rows("patches heads head_dim rope_pairs", (1, 1, 6, 3), (63, 5, 40, 18), (3, 64, 128, 63)),
+    ),
     "vision_window_attention": Cases(
         ("heads", "kv_heads", "head_dim", "window_side"),
         rows("patches heads kv_heads head_dim", (PATCHES, 1, 1, 4), (PATCHES, 6, 3, 36), (PATCHES, 64, 8, 128)),

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import transformers
+from block_sparse_configs import TEXT as M3_TEXT
 from random_models import random_values
 from safetensors.torch import load_file, save_file
 
@@ -113,6 +114,19 @@ SMALL: dict[str, dict[str, Any]] = {
         "text_config": _TEXT | _LATENT,
         "vision_config": _MOON,
         "projection_hidden_size": 32,
+    },
+    "minimax_m3_vl": {
+        "text_config": M3_TEXT,
+        "vision_config": {
+            "num_hidden_layers": 2,
+            "hidden_size": 40,
+            "intermediate_size": 56,
+            "num_attention_heads": 2,
+            "patch_size": 4,
+            "image_size": 16,
+        },
+        "projector_hidden_size": 56,
+        "merged_hidden_size": 192,
     },
 }
 """By family, a config whose sizes differ wherever a mistaken one would go unseen."""

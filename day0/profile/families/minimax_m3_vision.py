@@ -73,6 +73,7 @@ def read_m3_tower(top: ConfigReader) -> VisionTower:
         projector="two_mlps",
         output_size=output,
         placeholders=read_placeholders(top, image="image_token_index", video="video_token_index"),
+        native=True,
         stages=(
             Stage("vision.tower", stem),
             Stage(BLOCK, block_parts(shape), tuple(range(depth))),

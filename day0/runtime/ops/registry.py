@@ -174,6 +174,7 @@ class OperatorChoice:
     """The provider that runs an operator, and why those preferred to it do not."""
 
     operator: str
+    "vision_rope_3d": _reference(vision_positions.vision_rope_3d),
     provider: str
     rejected: tuple[tuple[str, str], ...] = ()
 

@@ -117,6 +117,33 @@ def vision_axial_rope(
     return torch.cat(turned[0], dim=-1), torch.cat(turned[1], dim=-1)
 
 
+def rotary_angles_3d(
+    items: Sequence[Item], pairs: int, theta: float, device: torch.device | None = None
+) -> torch.Tensor:
+    """Rotation angles of all items' patches by frame, row and column, [patches, pairs] float32 (MiniMax M3).
+
+    Each axis has a third of the pairs, with frequencies of its own from fast to slow.
+    """
+    third = pairs // 3
+    frequencies = theta ** -(torch.arange(third, dtype=torch.float32, device=device) / third)
+    parts = []
+    for item in items:
+        axes = torch.meshgrid(*(torch.arange(size, device=device) for size in item), indexing="ij")
+        places = torch.stack(axes, dim=-1).flatten(0, 2)  # [patches, 3]
+        parts.append((places[..., None] * frequencies).flatten(1))
+    return torch.cat(parts)
+
+
+def vision_rope_3d(q: torch.Tensor, k: torch.Tensor, angles: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Turn channels (i, i + pairs) of q and k [patches, heads, head_dim] by angles [patches, pairs]; others pass."""
+    return _turn_first(q, angles), _turn_first(k, angles)
+
+
+def _turn_first(heads: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    turned, kept = heads.tensor_split([2 * angles.shape[-1]], dim=-1)
+    return torch.cat((_turn_pairs(turned, angles, "neox"), kept), dim=-1)
+
+
 def _turn_pairs(heads: torch.Tensor, angles: torch.Tensor, layout: str) -> torch.Tensor:
     cos, sin = angles.cos()[:, None, :], angles.sin()[:, None, :]
     if layout == "interleaved":

@@ -23,7 +23,7 @@ from day0.profile.tower_parts import (
 from day0.runtime.models.linear import Linear, RMSNorm, weight
 from day0.runtime.models.norms import BiasedLayerNorm, LayerNorm, PlusOneNorm, UnitNorm
 from day0.runtime.ops.registry import Operators
-from day0.runtime.ops.vision_positions import rotary_angles
+from day0.runtime.ops.vision_positions import rotary_angles, rotary_angles_3d
 from day0.runtime.trace import Trace
 from day0.runtime.vision.grid import PatchGrid
 
@@ -43,9 +43,14 @@ class Scene:
     def rotation(self, part: AxialRotation, device: torch.device) -> torch.Tensor:
         """Angles [patches, pairs] of all patches."""
         if part not in self.angles:
-            in_turn = part.layout == "in_turn"
-            self.angles[part] = rotary_angles(self.items, 2 * part.pairs, device, theta=part.theta, in_turn=in_turn)
+            self.angles[part] = _angles(self.items, part, device)
         return self.angles[part]
+
+
+def _angles(items: Sequence[PatchGrid], part: AxialRotation, device: torch.device) -> torch.Tensor:
+    if part.axes == 3:
+        return rotary_angles_3d(items, part.pairs, part.theta, device)
+    return rotary_angles(items, 2 * part.pairs, device, theta=part.theta, in_turn=part.layout == "in_turn")
 
 
 Step = Callable[[torch.Tensor, Scene], torch.Tensor]
@@ -148,6 +153,8 @@ def attention(
 def _rotated(
     q: torch.Tensor, k: torch.Tensor, part: AxialRotation, angles: torch.Tensor, ops: Operators
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    if part.axes == 3:
+        return ops["vision_rope_3d"](q, k, angles)
     match part.layout:
         case "in_turn":
             return ops["vision_rope_2d"](q, k, angles)

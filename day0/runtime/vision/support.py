@@ -43,7 +43,7 @@ def _is_done(part: Part) -> bool:
         case LearntTable():
             return part.role == "grid"
         case AxialRotation():
-            return part.axes == 2 and part.head_dim == 2 * part.pairs
+            return part.axes == 3 or (part.axes == 2 and part.head_dim == 2 * part.pairs)
         case EncoderAttention():
             return part.chunk is None
         case GatedProduct():

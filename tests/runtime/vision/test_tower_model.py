@@ -145,7 +145,8 @@ def test_trace_names_every_stretch_once_in_order(pair: Pair) -> None:
             wanted.append(f"vision.deepstack.{spec.deepstack.index(block)}")
     wanted += ["vision.final_norm"] if spec.kind == "moonvit" else []
     assert list(kept.tensors) == [*wanted, "vision.merged", "vision.projected"]
-    assert kept.tensors["vision.merged"].shape == (6, 4, spec.hidden_size)
+    (merge,) = (part for part in spec.stages[-1 - bool(spec.deepstack)].parts if getattr(part, "cell", None) == (2, 2))
+    assert kept.tensors["vision.merged"].shape == (6, 4, merge.width)
     assert kept.tensors["vision.projected"].shape == (6, spec.output_size)
 
 
