@@ -46,12 +46,14 @@ class Offload(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the model is served, under which name, and with which key."""
+    """Where the model is served, under which name, with which key, and how its answers are read."""
 
     host: str
     port: int
     served_name: str
     api_key: str | None
+    tool_call_parser: str | None = None
+    reasoning_parser: str | None = None
 
 
 def command(
@@ -103,6 +105,12 @@ def command(
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Let code from the model's own repository run here.")
     ] = False,
+    tool_call_parser: Annotated[
+        str | None, typer.Option(help="Style of the model's tool calls. Default: what its chat template shows.")
+    ] = None,
+    reasoning_parser: Annotated[
+        str | None, typer.Option(help="Style of the model's reasoning. Default: what its chat template shows.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command, start nothing.")] = False,
 ) -> ExitCode:
     """Serve a model over HTTP, with OpenAI's API, until a signal ends it."""
@@ -135,7 +143,7 @@ def command(
     if api_key == "":
         raise InputError("the key is empty, which would let everybody in", where="--api-key", hint="leave it out")
     settings = _settings(plan, model, given)
-    endpoint = Endpoint(host, port, served_model_name or model, api_key)
+    endpoint = Endpoint(host, port, served_model_name or model, api_key, tool_call_parser, reasoning_parser)
     if dry_run:
         write_stdout(f"{_command_line(model, settings, endpoint)}\n".encode())
         return ExitCode.YES
@@ -178,6 +186,8 @@ def _command_line(model: str, settings: EngineSettings, endpoint: Endpoint) -> s
         "--host": endpoint.host,
         "--port": endpoint.port,
         "--served-model-name": endpoint.served_name,
+        "--tool-call-parser": endpoint.tool_call_parser,
+        "--reasoning-parser": endpoint.reasoning_parser,
         "--device": settings.device,
         "--dtype": settings.dtype,
         "--kv-dtype": settings.kv_dtype,
@@ -223,7 +233,15 @@ def _serve(model: str, settings: EngineSettings, endpoint: Endpoint) -> ExitCode
         verified_on = load_whitelist().verified_on
         load = partial(start_engine, files, profile, settings, _phase_logger(log), verified_on=verified_on)
         worker = EngineWorker(partial(_loaded, load, log))
-        app = create_app(worker, tokenizer, endpoint.served_name, log=log, api_key=endpoint.api_key)
+        app = create_app(
+            worker,
+            tokenizer,
+            endpoint.served_name,
+            log=log,
+            api_key=endpoint.api_key,
+            tool_call_parser=endpoint.tool_call_parser,
+            reasoning_parser=endpoint.reasoning_parser,
+        )
         asyncio.run(HttpServer(app, worker, listener, log=log, end_at_once=_end_at_once).run())
     return _end(worker)
 

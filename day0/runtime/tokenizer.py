@@ -57,9 +57,17 @@ class Tokenizer:
     `findings` holds what is odd about the files.
     """
 
-    def __init__(self, tokenizer: Any, *, eos_token_ids: Sequence[int] = (), findings: Sequence[Finding] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        eos_token_ids: Sequence[int] = (),
+        findings: Sequence[Finding] = (),
+        folder: Path | None = None,
+    ) -> None:
         """`tokenizer` is one of transformers'. Its own end token counts beside `eos_token_ids`."""
         self._tokenizer = tokenizer
+        self.folder = folder
         own = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
         self.eos_token_ids: tuple[int, ...] = tuple(dict.fromkeys((*eos_token_ids, *own)))
         self.findings: tuple[Finding, ...] = tuple(findings)
@@ -81,6 +89,7 @@ class Tokenizer:
                 tokenizer,
                 eos_token_ids=_generation_end_ids(folder),
                 findings=tuple(_moved_tokens(tokenizer, config)),
+                folder=folder.absolute(),
             )
 
     @property

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from fastapi import APIRouter, Request, Response
-from msgspec import UNSET, UnsetType
 
+from day0.runtime.batch import Grammar
 from day0.runtime.server.answer import answer
+from day0.runtime.server.chat_writer import ChatWriter
 from day0.runtime.server.errors import ApiError, not_supported
-from day0.runtime.server.generation import Generation, Piece, by_choice, sampling_params
-from day0.runtime.server.logprobs import chat_logprobs
-from day0.runtime.server.schema import (
-    ChatAnswer,
-    ChatChoice,
-    ChatChunk,
-    ChatChunkChoice,
-    ChatDelta,
-    ChatLogprobs,
-    ChatRequest,
-    ChatResponse,
-    Usage,
-)
-from day0.runtime.server.service import Service
+from day0.runtime.server.generation import Generation, sampling_params
+from day0.runtime.server.offered import OfferedTools, offered_tools
+from day0.runtime.server.schema import ChatRequest
+from day0.runtime.server.service import ChatPrompt, Service
+from day0.runtime.server.structured import json_grammar, schema_of_format
 
 
 def chat_router(service: Service) -> APIRouter:
@@ -35,61 +26,56 @@ def chat_router(service: Service) -> APIRouter:
         unsupported = body.unsupported()
         if unsupported is not None:
             raise not_supported(unsupported)
-        prompt = await service.message_ids(body)
-        budget = service.output_budget(len(prompt), _wanted_tokens(body), param="messages")
+        tools = offered_tools(body, service.styles)
+        prompt = await service.chat_prompt(body, tools.for_template)
+        budget = service.output_budget(len(prompt.ids), _wanted_tokens(body), param="messages")
         params = sampling_params(
             body,
             max_tokens=budget,
             logprobs=_wanted_logprobs(body),
             end_token_ids=service.tokenizer.eos_token_ids,
+            vocab_size=service.tokenizer.vocab_size,
         )
+        grammar = await _grammar(service, body, tools, prompt)
         request_id = request.state.request_id
-        generation = Generation(service, request_id, [prompt], params, body.stop_strings())
-        return await answer(request, generation, body, ChatWriter(service, request_id, generation.num_choices, body))
+        visible = service.styles.visible(service.tokenizer, with_calls=tools.schemas is not None)
+        generation = Generation(
+            service,
+            request_id,
+            [prompt.ids],
+            [replace(one, grammar=grammar) for one in params],
+            body.stop_strings(),
+            visible,
+        )
+        readers = [
+            service.styles.reader(prompt.text, schemas=tools.schemas, as_list=tools.forced is not None) for _ in params
+        ]
+        writer = ChatWriter(service, request_id, readers, body, one_call=body.parallel_tool_calls is False)
+        return await answer(request, generation, body, writer)
 
     return router
 
 
-class ChatWriter:
-    """Spells chat completions, whole and in chunks."""
+async def _grammar(service: Service, body: ChatRequest, tools: OfferedTools, prompt: ChatPrompt) -> Grammar | None:
+    """What the answer is held to; None where it is free."""
+    schema, param = schema_of_format(body.response_format), "response_format"
+    if schema is not None and tools.schemas is not None:
+        message = "an answer is either held to a format or may call tools; leave tools out, or tool_choice none"
+        raise ApiError(400, message, param=param)
+    if tools.forced is not None:
+        schema, param = tools.forced, "tools"
+    if schema is None:
+        return None
+    if body.ignore_eos:
+        raise ApiError(400, "an answer in a given form ends where the form does", param="ignore_eos")
 
-    def __init__(self, service: Service, request_id: str, num_choices: int, body: ChatRequest) -> None:
-        self._tokenizer = service.tokenizer
-        self._model = service.served_name
-        self._id = f"chatcmpl-{request_id}"
-        self._created = int(time.time())
-        self._num_choices = num_choices
-        self._with_logprobs = bool(body.logprobs)
-        self._usage_of_chunks: UnsetType | None = None if body.wants_usage_chunk() else UNSET
+    def compiled() -> Grammar:
+        service.tokenizer.definition()
+        preface, rules = service.styles.preface(service.tokenizer, prompt.text)
+        text = json_grammar(schema, param=param, preface=preface, rules=rules)
+        return Grammar(text, str(service.tokenizer.folder))
 
-    def opening(self) -> Iterator[ChatChunk]:
-        for index in range(self._num_choices):
-            yield self._chunk([ChatChunkChoice(index, ChatDelta(role="assistant", content=""))])
-
-    def chunk(self, piece: Piece) -> ChatChunk | None:
-        logprobs = self._logprobs([piece]) if piece.token is not None else None
-        if not piece.text and logprobs is None and piece.finish_reason is None:
-            return None
-        delta = ChatDelta(content=piece.text) if piece.text else ChatDelta()
-        return self._chunk([ChatChunkChoice(piece.choice, delta, logprobs, piece.finish_reason)])
-
-    def usage_chunk(self, usage: Usage) -> ChatChunk:
-        return ChatChunk(self._id, self._created, self._model, [], usage)
-
-    def whole(self, pieces: Sequence[Piece], usage: Usage) -> ChatResponse:
-        choices = []
-        for index, own in enumerate(by_choice(pieces, self._num_choices)):
-            message = ChatAnswer("".join(piece.text for piece in own))
-            choices.append(ChatChoice(index, message, self._logprobs(own), own[-1].finish_reason))
-        return ChatResponse(self._id, self._created, self._model, choices, usage)
-
-    def _chunk(self, choices: Sequence[ChatChunkChoice]) -> ChatChunk:
-        return ChatChunk(self._id, self._created, self._model, choices, self._usage_of_chunks)
-
-    def _logprobs(self, pieces: Sequence[Piece]) -> ChatLogprobs | None:
-        if not self._with_logprobs:
-            return None
-        return chat_logprobs(self._tokenizer, [piece.token for piece in pieces if piece.token is not None])
+    return await service.beside(compiled, param=param)
 
 
 def _wanted_tokens(body: ChatRequest) -> int | None:

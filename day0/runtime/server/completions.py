@@ -40,7 +40,11 @@ def completions_router(service: Service) -> APIRouter:
         for prompt in prompts:
             service.output_budget(len(prompt), max_tokens, param="prompt")
         params = sampling_params(
-            body, max_tokens=max_tokens, logprobs=body.logprobs, end_token_ids=service.tokenizer.eos_token_ids
+            body,
+            max_tokens=max_tokens,
+            logprobs=body.logprobs,
+            end_token_ids=service.tokenizer.eos_token_ids,
+            vocab_size=service.tokenizer.vocab_size,
         )
         request_id = request.state.request_id
         generation = Generation(service, request_id, prompts, params, body.stop_strings())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from day0.runtime.batch import FinishReason, Request, SamplingParams, TokenOutput
 from day0.runtime.engine.worker import TokenStream
+from day0.runtime.server.errors import ApiError
 from day0.runtime.server.metrics import RequestRecord
 from day0.runtime.server.schema import SamplingFields
 from day0.runtime.server.service import Service
@@ -53,8 +54,10 @@ class Generation:
         prompts: Sequence[tuple[int, ...]],
         params: Sequence[SamplingParams],
         stop: Sequence[str],
+        visible: Mapping[int, str] | None = None,
     ) -> None:
-        """`params` are those of the choices of one prompt; every prompt gets the same."""
+        """`params` are those of the choices of one prompt; every prompt gets the same. `visible` are control tokens
+        that belong to the text."""
         self._service = service
         self._request_id = request_id
         self._accepted_at = time.monotonic()
@@ -66,7 +69,7 @@ class Generation:
         for number, prompt in enumerate(prompts):
             for choice_params in params:
                 request = Request(uuid4().hex, prompt, choice_params)
-                choice = _Choice(len(self._requests), number, TextStream(service.tokenizer, stop), len(prompt))
+                choice = _Choice(len(self._requests), number, TextStream(service.tokenizer, stop, visible), len(prompt))
                 self._requests.append(request)
                 self._choices[request.id] = choice
         self.prompt_tokens = sum(len(prompt) for prompt in prompts)
@@ -148,7 +151,7 @@ def by_choice(pieces: Sequence[Piece], num_choices: int) -> list[list[Piece]]:
 
 
 def sampling_params(
-    fields: SamplingFields, *, max_tokens: int, logprobs: int | None, end_token_ids: Sequence[int]
+    fields: SamplingFields, *, max_tokens: int, logprobs: int | None, end_token_ids: Sequence[int], vocab_size: int
 ) -> tuple[SamplingParams, ...]:
     """One for each of the `n` choices; with a seed, choice i is what the seed + i would give alone."""
     ignore_eos = bool(fields.ignore_eos)
@@ -165,8 +168,17 @@ def sampling_params(
         logprobs=logprobs,
         stop_token_ids=tuple(dict.fromkeys(stop_token_ids)),
         ignore_eos=ignore_eos,
+        logit_bias=_logit_bias(fields.logit_bias or {}, vocab_size),
     )
     return tuple(replace(params, seed=_seed(fields.seed, index)) for index in range(fields.n or 1))
+
+
+def _logit_bias(given: Mapping[str, float], vocab_size: int) -> tuple[tuple[int, float], ...]:
+    for token in given:
+        if int(token) >= vocab_size:
+            message = f"token {token} is outside the vocabulary of {vocab_size}"
+            raise ApiError(400, message, param="logit_bias")
+    return tuple((int(token), value) for token, value in given.items())
 
 
 def _given(value: float | None, default: float) -> float:

@@ -1,4 +1,4 @@
-"""The JSON of the HTTP API: OpenAI's field names, spelled here and nowhere else.
+"""The JSON of the HTTP API: OpenAI's field names, spelled here and in `schema_tools.py`, nowhere else.
 
 Requests are pydantic models, validated strictly: a wrong type is an error, not a conversion. A field that nobody
 knows is refused by name, as OpenAI's own server does, since a misspelt `max_token` must not be dropped in silence.
@@ -16,6 +16,16 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from pydantic import BaseModel, ConfigDict, Field
 
+from day0.runtime.server.schema_tools import (
+    MAX_TOOLS,
+    CallOfBefore,
+    ResponseFormat,
+    Tool,
+    ToolCall,
+    ToolCallDelta,
+    ToolChoice,
+)
+
 MAX_CHOICES = 128
 MAX_SEQUENCES = 1024
 """Of one request: what the engine's queue holds. More would be told to come again, for ever."""
@@ -25,6 +35,7 @@ LOWEST_LOGPROB = -9999.0
 """What stands for a log probability of minus infinity, which JSON cannot say (OpenAI's own convention)."""
 
 TokenId = Annotated[int, Field(ge=0)]
+BiasedToken = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 StopString = Annotated[str, Field(min_length=1)]
 TemplateValue = bool | int | float | str | None
 
@@ -64,7 +75,7 @@ class SamplingFields(BookkeepingFields):
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS)] | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: dict[BiasedToken, Annotated[float, Field(ge=-100.0, le=100.0)]] | None = None
 
     top_k: Annotated[int, Field(ge=-1)] | None = None
     min_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
@@ -72,7 +83,7 @@ class SamplingFields(BookkeepingFields):
     stop_token_ids: list[TokenId] | None = None
     ignore_eos: bool | None = None
 
-    NOT_YET: ClassVar[Mapping[str, tuple[Any, ...]]] = {"logit_bias": ({},)}
+    NOT_YET: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """Fields this server cannot honour, with the values that ask for nothing (null always does)."""
 
     def unsupported(self) -> str | None:
@@ -130,14 +141,14 @@ class Message(StrictModel):
     name: str | None = None
     refusal: str | None = None
     audio: dict[str, Any] | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[CallOfBefore] | None = None
     tool_call_id: str | None = None
     function_call: dict[str, Any] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
 
     def unsupported(self) -> str | None:
-        for name in ("tool_calls", "tool_call_id", "function_call", "audio"):
+        for name in ("function_call", "audio"):
             if getattr(self, name):
                 return name
         if isinstance(self.content, list):
@@ -146,15 +157,17 @@ class Message(StrictModel):
                     return f"content[{index}].{part.type}"
         return None
 
-    def for_template(self) -> dict[str, str]:
+    def for_template(self) -> dict[str, Any]:
         """What a chat template sees of it; text parts are joined by line breaks."""
         content = self.content
         if isinstance(content, list):
             content = "\n".join(part.text or "" for part in content)
-        seen = {"role": self.role, "content": content or ""}
-        for name in ("name", "reasoning_content"):
-            if getattr(self, name) is not None:
-                seen[name] = getattr(self, name)
+        seen: dict[str, Any] = {"role": self.role, "content": content or ""}
+        reasoning = self.reasoning if self.reasoning_content is None else self.reasoning_content
+        told = {"name": self.name, "reasoning_content": reasoning, "tool_call_id": self.tool_call_id}
+        seen |= {name: value for name, value in told.items() if value is not None}
+        if self.tool_calls:
+            seen["tool_calls"] = [call.for_template() for call in self.tool_calls]
         return seen
 
 
@@ -175,9 +188,9 @@ class ChatRequest(SamplingFields, TemplateFields):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     reasoning_effort: str | None = None
-    response_format: dict[str, Any] | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     functions: list[dict[str, Any]] | None = None
     function_call: str | dict[str, Any] | None = None
@@ -188,8 +201,7 @@ class ChatRequest(SamplingFields, TemplateFields):
     web_search_options: dict[str, Any] | None = None
 
     NOT_YET: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        **SamplingFields.NOT_YET, "response_format": ({"type": "text"},), "tools": ([],),
-        "tool_choice": ("none", "auto"), "functions": ([],), "function_call": ("none", "auto"),
+        **SamplingFields.NOT_YET, "functions": ([],), "function_call": ("none", "auto"),
         "modalities": (["text"], []), "audio": (), "prediction": (), "verbosity": ("medium",),
         "web_search_options": (),
     }  # fmt: skip
@@ -294,9 +306,13 @@ class ChatLogprobs(msgspec.Struct, frozen=True):
 
 
 class ChatAnswer(msgspec.Struct, frozen=True):
-    content: str
+    """`content` is null in an answer of nothing but calls."""
+
+    content: str | None
     role: str = "assistant"
     refusal: str | None = None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: Sequence[ToolCall] | UnsetType = UNSET
 
 
 class ChatChoice(msgspec.Struct, frozen=True):
@@ -318,6 +334,8 @@ class ChatResponse(msgspec.Struct, frozen=True):
 class ChatDelta(msgspec.Struct, frozen=True):
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: Sequence[ToolCallDelta] | UnsetType = UNSET
 
 
 class ChatChunkChoice(msgspec.Struct, frozen=True):

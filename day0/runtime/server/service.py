@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
@@ -14,11 +15,20 @@ from day0.runtime.engine.worker import EngineWorker, NotAccepting, WorkerState
 from day0.runtime.server.errors import ApiError, context_length_exceeded, not_supported, prompt_without_hope
 from day0.runtime.server.metrics import Metrics, RequestRecord
 from day0.runtime.server.schema import Message, TemplateFields
+from day0.runtime.server.styles import Styles
 
 if TYPE_CHECKING:
     from day0.runtime.tokenizer import Tokenizer
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A conversation as the model reads it."""
+
+    text: str
+    ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,7 @@ class Service:
     metrics: Metrics
     log: Callable[[str], None]
     stall_seconds: float
+    styles: Styles
     started: float = field(default_factory=time.time)
     # A long prompt takes long to encode, so it leaves the event loop; one at a time, as the tokenizer keeps state.
     _tokenizing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
@@ -68,8 +79,10 @@ class Service:
 
         return tuple(await self.beside(encode, param="prompt"))
 
-    async def message_ids(self, fields: TemplateFields, *, to_run: bool = True) -> tuple[int, ...]:
-        """The prompt that the model's chat template makes of a conversation."""
+    async def chat_prompt(
+        self, fields: TemplateFields, tools: Sequence[Mapping[str, Any]] = (), *, to_run: bool = True
+    ) -> ChatPrompt:
+        """The prompt that the model's chat template makes of a conversation and of the tools it is offered."""
         refuse_unsupported_messages(fields.messages)
         if not self.tokenizer.has_chat_template:
             raise ApiError(
@@ -85,13 +98,19 @@ class Service:
             raise ApiError(400, message, param="chat_template_kwargs")
         messages = [message.for_template() for message in fields.messages]
 
-        def encode() -> list[int]:
-            text = self.tokenizer.chat_text(messages, add_generation_prompt=fields.add_generation_prompt, **arguments)
+        def encode() -> ChatPrompt:
+            render = partial(
+                self.tokenizer.chat_text, messages, add_generation_prompt=fields.add_generation_prompt, **arguments
+            )
+            text = render(tools=list(tools) or None)
+            if tools and text == render():
+                message = "the model's chat template shows it no tools"
+                raise ApiError(400, message, param="tools", code="no_tools_in_template")
             if to_run:
                 self._refuse_hopeless(text, param="messages")
-            return self.tokenizer.encode(text)
+            return ChatPrompt(text, tuple(self.tokenizer.encode(text)))
 
-        return tuple(await self.beside(encode, param="messages"))
+        return await self.beside(encode, param="messages")
 
     async def beside(self, work: Callable[[], T], *, param: str) -> T:
         """The result of work with the tokenizer, done beside the event loop."""

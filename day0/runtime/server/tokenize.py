@@ -33,7 +33,7 @@ def tokenize_router(service: Service) -> APIRouter:
         if (body.prompt is None) == (body.messages is None):
             raise ApiError(400, "give either prompt or messages", param="prompt")
         if body.messages is not None:
-            ids = await service.message_ids(
+            prompt = await service.chat_prompt(
                 TemplateFields(
                     messages=body.messages,
                     add_generation_prompt=body.add_generation_prompt,
@@ -41,6 +41,7 @@ def tokenize_router(service: Service) -> APIRouter:
                 ),
                 to_run=False,
             )
+            ids = prompt.ids
         else:
             ids = await service.text_ids(body.prompt or "", add_special_tokens=body.add_special_tokens, to_run=False)
         texts = None

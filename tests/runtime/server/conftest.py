@@ -104,6 +104,12 @@ def loader(folder: Path) -> Callable[[], Engine]:
     return partial(load_engine, files, read_profile(files), EngineSettings(device="cpu", max_num_seqs=32))
 
 
+@pytest.fixture(scope="session")
+def load_from() -> Callable[[Path], Callable[[], Engine]]:
+    """`load_from(folder)` is what a server loads its engine with."""
+    return loader
+
+
 @pytest.fixture(scope="module")
 def llama(serve: Callable[..., Served], tiny_llama: Path, tokenizer: Tokenizer) -> Served:
     """The tiny attention model behind a server."""

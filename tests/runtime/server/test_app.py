@@ -6,6 +6,7 @@ class Broken:
 
     eos_token_ids = ()
     has_chat_template = True
+    chat_template = ""
     longest_token = 10
 
     def encode(self, text, *, add_special_tokens):

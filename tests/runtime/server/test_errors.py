@@ -41,7 +41,7 @@ def http(llama):
         ("completions", {"prompt": "x", "echo": True}, "echo", "not_supported"),
         ("completions", {"prompt": "x", "suffix": "y"}, "suffix", "not_supported"),
         ("completions", {"prompt": "x", "best_of": 2}, "best_of", "not_supported"),
-        ("completions", {"prompt": "x", "logit_bias": {"5": 1}}, "logit_bias", "not_supported"),
+        ("completions", {"prompt": "x", "logit_bias": {"5": 101}}, "logit_bias", "invalid_value"),
         ("completions", {"prompt": "x", "stream_options": {"include_usage": True}}, "stream_options", None),
         ("completions", {"prompt": "x", "max_tokens": 10**7}, "prompt", "context_length_exceeded"),
         ("chat/completions", {"messages": []}, "messages", "invalid_value"),
@@ -57,12 +57,17 @@ def http(llama):
         (
             "chat/completions",
             {"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]},
-            "messages[0].tool_calls",
-            "not_supported",
+            "messages[0].tool_calls[0].function",
+            "missing_required_parameter",
         ),
-        ("chat/completions", CHAT | {"tools": [{"type": "function"}]}, "tools", "not_supported"),
-        ("chat/completions", CHAT | {"tool_choice": "required"}, "tool_choice", "not_supported"),
-        ("chat/completions", CHAT | {"response_format": {"type": "json_object"}}, "response_format", "not_supported"),
+        (
+            "chat/completions",
+            CHAT | {"tools": [{"type": "function"}]},
+            "tools[0].function",
+            "missing_required_parameter",
+        ),
+        ("chat/completions", CHAT | {"tool_choice": "required"}, "tool_choice", None),
+        ("chat/completions", CHAT | {"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
         ("chat/completions", CHAT | {"top_logprobs": 2}, "top_logprobs", None),
         (
             "chat/completions",
@@ -129,7 +134,7 @@ def test_a_text_that_cannot_fit_is_refused_unread(llama, http, tokenizer, monkey
     body = {"prompt": text} if path == "completions" else {"messages": [{"role": "user", "content": text}]}
     response = http.post(f"/v1/{path}", json=body)
     assert (response.status_code, response.json()["error"]["code"]) == (400, "context_length_exceeded")
-    assert re.search(rf" 5\d\d tokens or more.*{limit} tokens", response.json()["error"]["message"])
+    assert re.search(rf" \d+ tokens or more.*{limit} tokens", response.json()["error"]["message"])
 
 
 def test_a_client_cannot_forge_lines_of_the_log(llama, http):

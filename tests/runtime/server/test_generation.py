@@ -7,7 +7,7 @@ from day0.runtime.server.schema import CompletionRequest
 
 def params_of(*, end=(7,), max_tokens=5, logprobs=None, **fields):
     body = CompletionRequest(prompt="x", **fields)
-    return sampling_params(body, max_tokens=max_tokens, logprobs=logprobs, end_token_ids=end)
+    return sampling_params(body, max_tokens=max_tokens, logprobs=logprobs, end_token_ids=end, vocab_size=320)
 
 
 def test_what_is_not_said_is_what_openai_has():

@@ -24,8 +24,9 @@ CALLS = {
     "deepseek": f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>look\n```json\n{OBJECT}\n```"
     "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
     "deepseek_dsml": '<｜DSML｜function_calls>\n<｜DSML｜invoke name="look">\n'
-    '<｜DSML｜parameter name="zip" string="true">0123</｜DSML｜parameter>\n<｜DSML｜parameter name="days" string="false">2</｜DSML｜parameter>\n</｜DSML｜invoke>\n'
-    "</｜DSML｜function_calls>",
+    '<｜DSML｜parameter name="zip" string="true">0123</｜DSML｜parameter>\n'
+    '<｜DSML｜parameter name="days" string="false">2</｜DSML｜parameter>\n'
+    "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
     "kimi": f"<|tool_calls_section_begin|><|tool_call_begin|>functions.look:0<|tool_call_argument_begin|>{OBJECT}"
     "<|tool_call_end|><|tool_calls_section_end|>",
 }
