@@ -21,7 +21,7 @@ from day0.runtime.batch import Request, SamplingParams
 from day0.runtime.engine.sampler import Sampler
 from day0.runtime.engine.sequence import Sequence
 from day0.runtime.ops import activation
-from day0.runtime.ops.registry import KERNELS, REFERENCE
+from day0.runtime.ops.registry import KERNELS, REFERENCE, Kernel
 from day0.runtime.ops.rope import rope_frequencies, rope_table
 from day0.runtime.ops.routed_experts import ExpertMatrices, StackedExperts
 from day0.runtime.quant.decoder import Decoder
@@ -364,9 +364,16 @@ INLINE: Mapping[str, Callable[..., Any]] = {
 """Operators that the runtime has elsewhere than in its kernel table."""
 
 
+def _laid_out(kernel: Kernel) -> Callable[..., Any]:
+    """The kernel with its weight in the layout it has for it."""
+    assert kernel.layout is not None
+    layout = kernel.layout
+    return lambda x, weight, *more: kernel.function(x, layout(weight), *more)
+
+
 def providers(name: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     """(provider, function) of everything that runs the operator here."""
     for kernel in KERNELS.get(name, ()):
-        yield kernel.provider, kernel.function
+        yield kernel.provider, kernel.function if kernel.layout is None else _laid_out(kernel)
     if name in INLINE:
         yield REFERENCE, INLINE[name]

@@ -21,6 +21,7 @@ from day0.runtime.engine.engine import Engine
 from day0.runtime.engine.scheduler import Scheduler
 from day0.runtime.engine.sequence import Sequence as EngineSequence
 from day0.runtime.models.decoder import Decoder
+from day0.runtime.models.relaid import without_copies
 from day0.runtime.vision.encoder import ImageEncoder
 from day0.runtime.vision.preprocess import ImageInput
 
@@ -73,8 +74,11 @@ def unwritten_parameter(context: CheckContext) -> Iterator[CheckContext]:
 @contextmanager
 def swapped_layers(context: CheckContext) -> Iterator[CheckContext]:
     """All tensors of the first two layers whose shapes agree, exchanged."""
-    parameters = parameters_of(engine_of(context))
+    engine = engine_of(context)
+    parameters = parameters_of(engine)
     with ExitStack() as stack:
+        if isinstance(engine.model, Decoder):
+            stack.enter_context(without_copies(engine.model))
         for path, one in parameters.items():
             two = parameters.get(path.replace("layers.0.", "layers.1.", 1))
             if path.startswith("layers.0.") and two is not None and one.shape == two.shape:

@@ -77,7 +77,7 @@ def memory(context: CheckContext, *, concurrency: int = 4, prompt_tokens: int = 
         answers = target.ask(asks, concurrency=concurrency)
     planned = {
         "weights": engine.memory.weight_bytes,
-        "workspace": engine.memory.workspace_bytes,
+        "workspace": engine.memory.workspace_bytes + engine.memory.relaid_bytes,
         "cache": engine.memory.kv_bytes,
         "states": engine.memory.state_bytes,
     }

@@ -20,7 +20,8 @@ class EngineSettings:
     `page_size` is rounded up where entries that several tokens share would lie on two pages.
     `cpu_threads` None lets the engine choose: one for a small model, whose steps are too short to share out.
     `workspace_experts` is how many unpacked experts the conversion workspace holds at once; `expert_cache_bytes` is
-    for those that are kept unpacked from one step to the next. `debug` fills pages and
+    for those that are kept unpacked from one step to the next, `relaid_bytes` for copies of matrices in a layout that
+    a kernel reads faster than the stored one (on a CPU in bfloat16). `debug` fills pages and
     state slots with NaN when they are freed, so that a stale read shows.
     `offload` "disk" reads the weights of decoder layers when they run, "host" copies them from host memory then;
     `weight_budget` is how many bytes of them stay on the device all the same, layers first, then experts.
@@ -50,6 +51,7 @@ class EngineSettings:
     watermark: float = 0.01
     workspace_experts: int = 16
     expert_cache_bytes: int = 0
+    relaid_bytes: int = 1 << 30
     cpu_threads: int | None = None
     seed: int = 0
     debug: bool = False
@@ -75,7 +77,8 @@ class EngineSettings:
             raise InputError(f"mem_fraction must be in (0, 1], got {self.mem_fraction}", where="settings")
         if self.offload not in OFFLOADS:
             raise InputError(f"no such place {self.offload!r}", where="--offload", hint=f"one of {', '.join(OFFLOADS)}")
-        if self.weight_budget < 0:
-            raise InputError(f"weight_budget must be 0 or more, got {self.weight_budget}", where="settings")
+        for name in ("weight_budget", "relaid_bytes"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} must be 0 or more, got {getattr(self, name)}", where="settings")
         if self.runtime not in RUNTIMES:
             raise InputError(f"no runtime {self.runtime!r}", where="--runtime", hint=f"one of {', '.join(RUNTIMES)}")

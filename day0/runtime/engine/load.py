@@ -30,6 +30,7 @@ from day0.runtime.engine.memory import (
 )
 from day0.runtime.models.decoder import Decoder
 from day0.runtime.models.packed import pack_modules
+from day0.runtime.models.relaid import relaid_bytes, relay_matrices
 from day0.runtime.ops.registry import Operators, choose_operators
 from day0.runtime.parallel.layout import Layout
 from day0.runtime.parallel.ranks import ALONE, Ranks
@@ -84,6 +85,8 @@ def load_engine(
             modules, report = _load_modules(files, profile, settings, ops, dtype, device, ranks)
         assert isinstance(modules[""], Decoder)
         decoder, vision = modules[""], modules.get("vision.")
+        if settings.offload == "none" and ranks.layout.ranks == 1:
+            relay_matrices(decoder, settings.relaid_bytes)
     else:
         decoder, report = load_upstream(files, profile, definition, settings, dtype, device)
     _set_threads(settings, report, device)
@@ -122,6 +125,7 @@ def assemble(
         state_bytes=storage.state_bytes,
         num_pages=shape.num_pages,
         expert_cache_bytes=0 if decoder.workspace is None else decoder.workspace.hot.nbytes,
+        relaid_bytes=relaid_bytes(decoder),
     )
     return Engine(decoder, vision, settings, cache, shape.max_model_len, report, memory, device)
 

@@ -35,6 +35,7 @@ class MemoryFigures:
     """Bytes held by an engine, and the number of cache pages.
 
     The workspace is what packed matrices are turned back in; the expert cache keeps some of those for longer.
+    Relaid are copies of matrices as a kernel wants them.
     """
 
     weight_bytes: int
@@ -43,6 +44,7 @@ class MemoryFigures:
     state_bytes: int
     num_pages: int
     expert_cache_bytes: int = 0
+    relaid_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class LatentBlock(nn.Module):
         self.kv_a_norm = build.norm(spec.kv_lora_rank, latent_eps)
         self.k_rope_norm = build.norm(spec.qk_rope_head_dim, latent_eps) if spec.rope_key_norm else None
         self.kv_b_proj = build.linear(spec.kv_lora_rank, spec.num_heads * (spec.qk_nope_head_dim + spec.v_head_dim))
+        self.kv_b_proj.is_called = False  # but for a trace
         self.sinks = weight(spec.num_heads) if spec.sinks else None
         self.g_proj = None
         if gate is not None and not gate.in_query:

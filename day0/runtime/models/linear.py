@@ -14,13 +14,19 @@ def weight(*shape: int) -> nn.Parameter:
 
 
 class Linear(nn.Module):
-    """x [tokens, in] -> [tokens, out]."""
+    """x [tokens, in] -> [tokens, out].
+
+    `relaid` is a copy of the matrix as the chosen kernel wants it (`models/relaid.py`), of use to maps that are called;
+    of others a block reads the matrix alone.
+    """
 
     def __init__(self, in_features: int, out_features: int, ops: Operators, bias: bool = False) -> None:
         super().__init__()
         self.weight = weight(out_features, in_features)
         self.bias = weight(out_features) if bias else None
         self.ops = ops
+        self.relaid: torch.Tensor | None = None
+        self.is_called = True
 
     def matrix(self) -> torch.Tensor:
         """[out, in] as numbers, for blocks that need the matrix itself.
@@ -30,7 +36,7 @@ class Linear(nn.Module):
         return self.weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.ops["linear"](x, self.matrix(), self.bias)
+        return self.ops["linear"](x, self.matrix() if self.relaid is None else self.relaid, self.bias)
 
 
 class RMSNorm(nn.Module):

@@ -25,6 +25,7 @@ class MambaBlock(nn.Module):
         self.conv = ShortConv(width, spec.conv_kernel, spec.conv_bias)
         self.x_proj = build.linear(width, rank + 2 * state)
         self.dt_proj = build.linear(rank, width, bias=True)
+        self.dt_proj.is_called = False
         self.A_log, self.D = weight(width, state), weight(width)
         self.dt_norm, self.b_norm, self.c_norm = (
             build.rms_norm(size, spec.norm_eps) if spec.inner_norms else None for size in (rank, state, state)

@@ -27,6 +27,7 @@ class PackedLinear(PackedParts, Linear):
         PackedParts.__init__(self, packing, *plain.weight.shape)
         self.bias = plain.bias
         self.ops = plain.ops
+        self.relaid = None
         self._workspace = workspace
         workspace.reserve(plain.weight.numel())
 

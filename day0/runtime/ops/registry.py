@@ -25,6 +25,7 @@ from day0.runtime.ops import (
     linear,
     norm,
     paged_attention,
+    relaid_linear,
     residual,
     rope,
     router,
@@ -42,25 +43,42 @@ REFERENCE = "day0-reference"
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One way to run an operator. `unmet` gives the reason why it cannot run on a device and dtype, or None."""
+    """One way to run an operator. `unmet` gives the reason why it cannot run on a device and dtype, or None.
+
+    `layout` copies a weight, the second argument, into what the function runs from faster than from the plain one.
+    """
 
     provider: str
     function: Callable[..., Any]
     unmet: Callable[[torch.device, torch.dtype], str | None] = lambda device, dtype: None
+    layout: Callable[[torch.Tensor], torch.Tensor] | None = None
 
 
 def _reference(function: Callable[..., Any]) -> tuple[Kernel, ...]:
     return (Kernel(REFERENCE, function),)
 
 
+def _no_relaid_products(device: torch.device, dtype: torch.dtype) -> str | None:
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return "needs oneDNN on a CPU"
+    # In float32 it rounds otherwise than the reference, so a model held and the same streamed would differ; of float16
+    # the same holds.
+    return None if dtype == torch.bfloat16 else "equals the reference bit for bit in bfloat16 alone"
+
+
+def _relaid_or_reference(relaid: Callable[..., Any], reference: Callable[..., Any]) -> tuple[Kernel, ...]:
+    first = Kernel("onednn-relaid", relaid, _no_relaid_products, relaid_linear.relaid)
+    return (first, Kernel(REFERENCE, reference))
+
+
 KERNELS: Mapping[str, tuple[Kernel, ...]] = {
     "embedding_lookup": _reference(embedding.embedding_lookup),
     "embedding_scatter": _reference(embedding.embedding_scatter),
     "embedding_scatter_add": _reference(embedding.embedding_scatter_add),
-    "lm_head": _reference(embedding.lm_head),
-    "biased_lm_head": _reference(embedding.biased_lm_head),
+    "lm_head": _relaid_or_reference(relaid_linear.lm_head, embedding.lm_head),
+    "biased_lm_head": _relaid_or_reference(relaid_linear.biased_lm_head, embedding.biased_lm_head),
     "per_layer_embedding_lookup": _reference(embedding.embedding_lookup),
-    "linear": _reference(linear.linear),
+    "linear": _relaid_or_reference(relaid_linear.linear, linear.linear),
     "head_linear": _reference(linear.head_linear),
     "rms_norm": _reference(norm.rms_norm),
     "rms_norm_plus_one": _reference(norm.rms_norm_plus_one),
@@ -156,6 +174,7 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = {
     "biased_patch_embed": _reference(vision_patches.biased_patch_embed),
     "vision_grid_embed": _reference(vision_positions.vision_grid_embed),
     "vision_frame_embed": _reference(vision_positions.vision_frame_embed),
+    "vision_rope_3d": _reference(vision_positions.vision_rope_3d),
     "vision_axial_rope": _reference(vision_positions.vision_axial_rope),
     "vision_window_attention": _reference(vision_patches.vision_window_attention),
     "vision_position_embed": _reference(vision_positions.vision_position_embed),
@@ -174,16 +193,19 @@ class OperatorChoice:
     """The provider that runs an operator, and why those preferred to it do not."""
 
     operator: str
-    "vision_rope_3d": _reference(vision_positions.vision_rope_3d),
     provider: str
     rejected: tuple[tuple[str, str], ...] = ()
 
 
 class Operators:
-    """The chosen kernel of every operator, called by name: `ops["rms_norm"](x, weight, eps)`."""
+    """The chosen kernel of every operator, called by name: `ops["rms_norm"](x, weight, eps)`.
+
+    `layouts` has, of the operators whose kernel has one, what copies a weight into its layout.
+    """
 
     def __init__(self, chosen: Mapping[str, Kernel], choices: tuple[OperatorChoice, ...]) -> None:
         self._functions = {name: kernel.function for name, kernel in chosen.items()}
+        self.layouts = {name: kernel.layout for name, kernel in chosen.items() if kernel.layout is not None}
         self.choices = choices
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
@@ -194,6 +216,7 @@ class Operators:
         assert name in self._functions, f"no operator {name}"
         copy = Operators({}, self.choices)
         copy._functions = self._functions | {name: function}
+        copy.layouts = {other: layout for other, layout in self.layouts.items() if other != name}
         return copy
 
 
