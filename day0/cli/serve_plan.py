@@ -9,7 +9,7 @@ from typing import Any
 from day0.cli.output import status_console
 from day0.cli.plan_launch import ask_parser, launch_request, launch_text
 from day0.engines import upstream
-from day0.engines.day0 import DTYPES
+from day0.engines.day0 import DTYPES, starts
 from day0.engines.shell import shell_line
 from day0.engines.table import LAUNCHERS
 from day0.errors import InputError
@@ -34,22 +34,25 @@ class CheckedPlan:
     def settings(self) -> dict[str, Any]:
         """A plan for our own runtime as fields of EngineSettings: the cache is the plan's, whatever memory is free.
 
-        Raises InputError for a plan of several ranks.
+        Raises InputError for a plan whose ranks our runtime does not start.
         """
-        if self.plan.layout.ranks > 1:
+        layout = self.plan.layout
+        if not starts(layout, self.planner.cluster):
             raise InputError(
-                f"the plan has {self.plan.layout.ranks} ranks, and the reference runtime runs one for now",
+                f"the plan has {layout.ranks} ranks that the reference runtime does not start",
                 where=str(self.path),
+                hint="; ".join(self.plan.notes),
             )
         workload, chosen = self.planner.workload, self.plan.settings
         fields: dict[str, Any] = {"kv_dtype": workload.kv_dtype, "max_model_len": workload.context}
+        fields |= {"tp": layout.attention_tp, "ep": layout.ep, "pp": layout.pp, "dp": layout.dp}
         fields["dtype"] = DTYPES.get(self.planner.profile.dtype, "auto")
         if chosen is not None:
             fields |= {
                 "max_num_seqs": chosen.max_num_seqs,
                 "max_num_batched_tokens": chosen.max_batched_tokens,
                 "mem_fraction": chosen.mem_fraction,
-                "kv_cache_bytes": self.plan.ranks[0].kv_pool,
+                "kv_cache_bytes": min(rank.kv_pool for rank in self.plan.ranks),
             }
         return fields
 

@@ -1,8 +1,10 @@
-"""day0's own runtime: one process on one device, so one command line or none."""
+"""day0's own runtime: all ranks are processes of one host, so one command line or none."""
 
 from __future__ import annotations
 
 from day0.engines.launch import Flag, Launch, LaunchRequest, command_lines
+from day0.plan.cluster import Cluster
+from day0.plan.layout import Layout
 
 DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 """The checkpoint's main dtype, which plans count in, as `--dtype` takes it; left to itself a CPU takes float32."""
@@ -13,8 +15,12 @@ def _setting(request: LaunchRequest, name: str) -> int | float | None:
 
 
 def _cache_bytes(request: LaunchRequest) -> int | None:
-    """The pool of the one rank; None where the model caches nothing per token."""
+    """The smallest pool of a rank; None where the model caches nothing per token."""
     return min((rank.kv_pool for rank in request.plan.ranks), default=0) or None
+
+
+def _above_one(degree: int) -> int | None:
+    return degree if degree > 1 else None
 
 
 FLAGS: tuple[Flag, ...] = (
@@ -25,13 +31,24 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--max-num-batched-tokens", lambda r, _: _setting(r, "max_batched_tokens")),
     Flag("--mem-fraction", lambda r, _: _setting(r, "mem_fraction")),
     Flag("--kv-cache-bytes", lambda r, _: _cache_bytes(r)),
+    Flag("--tp", lambda r, _: _above_one(r.plan.layout.attention_tp)),
+    Flag("--ep", lambda r, _: _above_one(r.plan.layout.ep)),
+    Flag("--pp", lambda r, _: _above_one(r.plan.layout.pp)),
+    Flag("--dp", lambda r, _: _above_one(r.plan.layout.dp)),
     Flag("--host", lambda r, _: r.host),
     Flag("--port", lambda r, _: r.port),
 )
 
 
+def starts(layout: Layout, cluster: Cluster) -> bool:
+    """Whether all ranks fit on one host, and experts are not cut over replicas, which our runtime does not do."""
+    if layout.ranks > cluster.gpus_per_node:
+        return False
+    return layout.dp == 1 or layout.ep > 1 or layout.expert_tp == 1
+
+
 def launch(request: LaunchRequest) -> Launch:
-    if request.plan.layout.ranks > 1:
+    if not starts(request.plan.layout, request.cluster):
         return Launch(())  # the plan's own notes say what is missing
     model = request.model if request.revision is None else f"{request.model}@{request.revision}"
     argv, _ = command_lines(FLAGS, request, ("day0", "serve", model))

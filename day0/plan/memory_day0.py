@@ -67,13 +67,17 @@ class Day0Accounting:
         return tuple(found)
 
     def notes(self, parts: ModelParts, layout: Layout, gpu: Gpu) -> tuple[str, ...]:
-        del parts, gpu
+        del gpu
         if layout.ranks == 1:
             return ()
-        return (
-            f"day0's runtime starts one process on one device today, not {layout.ranks} ranks: layout and memory are "
-            "checked, the launch command is left out; plan with --engine vllm or sglang to start this layout",
+        host = "day0's runtime starts its ranks on one host: for several nodes plan with --engine vllm or sglang"
+        if not (parts.routed and layout.dp > 1 and layout.ep == 1):
+            return (host,)
+        replicas = (
+            f"day0's runtime does not cut an expert over {layout.dp} replicas: the launch command is left out, "
+            f"--ep {layout.stage_ranks} has one"
         )
+        return (host, replicas)
 
     def entry(self, mixer: Mixer, plane: CachePlane, kv_dtype: str) -> int:
         """Bytes of one entry of the cache: its elements, as `runtime/cache` allocates them."""

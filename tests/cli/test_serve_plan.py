@@ -37,12 +37,15 @@ def test_another_engines_command_has_the_layout_and_the_address(tmp_path, capsys
     assert main(arguments) == 2
 
 
-def test_a_plan_of_several_ranks_is_not_for_this_runtime(tmp_path, capsys):
+def test_a_plan_of_several_ranks_is_served_on_one_host(tmp_path, capsys):
     recipe = "recipe:llama-3.1-8b"
-    path = plan(tmp_path, capsys, recipe, "--cluster", "h200:2", "--engine", "vllm", "--tp", "2")
-    path.write_text(path.read_text().replace("name: vllm", "name: day0"))
+    path = plan(tmp_path, capsys, recipe, "--cluster", "h200:2", "--tp", "2")
+    assert main(["serve", recipe, "--plan", str(path), "--dry-run"]) == 0
+    assert "--tp 2 --ep 1 --pp 1 --dp 1" in capsys.readouterr().out
+    path = plan(tmp_path, capsys, recipe, "--cluster", "h200:1x2", "--pp", "2")
     assert main(["serve", recipe, "--plan", str(path), "--dry-run"]) == 2
-    assert "2 ranks" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "2 ranks" in said and "one host" in said
 
 
 def test_a_plan_is_made_again_before_it_is_served(tmp_path, capsys, tiny_llama):

@@ -24,5 +24,12 @@ def test_one_rank_is_one_command(request_for: Any) -> None:
     assert flags["--max-num-batched-tokens"] == str(request.plan.settings.max_batched_tokens)
 
 
-def test_several_ranks_cannot_be_started_yet(request_for: Any) -> None:
-    assert launch(request_for("kimi-k3", "b300:8", "day0", tp=8)).argv == ()
+def test_ranks_of_one_host_are_one_command(request_for: Any) -> None:
+    (argv,) = launch(request_for("kimi-k3", "b300:8", "day0", tp=8, ep=8)).argv
+    flags = flag_values(argv)
+    assert (flags["--tp"], flags["--ep"]) == ("8", "8")
+    assert not {"--pp", "--dp"} & flags.keys()
+
+
+def test_several_hosts_are_not_started(request_for: Any) -> None:
+    assert launch(request_for("kimi-k3", "b300:8x2", "day0", tp=8, pp=2)).argv == ()

@@ -105,13 +105,13 @@ def test_seats_grow_with_the_demand_and_shrink_to_what_states_leave(planner: Any
     assert tight.settings and 1 <= tight.settings.max_num_seqs < EngineSettings().max_num_seqs
 
 
-def test_more_than_one_rank_is_sized_and_said_to_be_beyond_the_runtime(
-    planner: Any, kimi_k3: ArchitectureProfile
-) -> None:
+def test_more_than_one_rank_is_said_to_be_for_one_host(planner: Any, kimi_k3: ArchitectureProfile) -> None:
     plan = only_plan(planner(kimi_k3, "b300:8", context=65536), tp=8)
     assert plan.fits is True
-    assert any("one process on one device" in note for note in plan.notes)
+    assert any("starts its ranks on one host" in note for note in plan.notes)
     assert Day0Accounting().notes(model_parts(kimi_k3), Layout(), parse_cluster("b300:8").gpu) == ()
+    spread = Layout(dp=2, expert_tp=2)
+    assert "over 2 replicas" in Day0Accounting().notes(model_parts(kimi_k3), spread, parse_cluster("b300:2").gpu)[1]
 
 
 @pytest.mark.parametrize(("sizes", "demand"), [({"tp": 8, "cp": 2}, {}), ({"tp": 8}, {"kv_dtype": "fp8"})])
