@@ -167,7 +167,7 @@ def record(
 
     with status_console().status("running"):
         steps = list(traced_steps(engine, ids, make, new_tokens=new_tokens, chunk=chunk))
-    return tuple(step.next_id for step in steps[-new_tokens:]) if new_tokens else ()
+    return tuple(step.next_id for step in steps if step.ends)[:new_tokens]
 
 
 class OtherRun:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from day0.errors import InputError
+from day0.numerics.joining import GROWING, UNSEEN
 from day0.numerics.reading import Recording
 from day0.numerics.recording import Entry
 from day0.numerics.statistics import sampled
@@ -88,6 +89,9 @@ def meant_instead(candidate: Tensor, name: str, others: dict[str, Tensor]) -> st
 
 def like_reference(entry: Entry, wanted: Tensor, other: Entry, found: Tensor) -> tuple[Tensor, Tensor, str]:
     """Both tensors in one layout, and sampled alike where one side kept only some channels."""
+    if entry.operator in GROWING and found.shape == wanted.shape and found.is_floating_point():
+        unseen = found == UNSEEN
+        found, wanted = found.masked_fill(unseen, 0.0), wanted.masked_fill(unseen, 0.0)
     if entry.kept == "whole":
         fit = aligned(found, wanted) if other.kept == "whole" else None
         if fit is not None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
 import torch
@@ -53,7 +55,7 @@ def measured_floor(reference: Recording, coarser: Recording) -> Floor:
     """From a trace of the same prompt through the reference's own code in a coarser type."""
     known = coarser.by_key()
     worst: dict[str, float] = {}
-    median: dict[str, float] = {}
+    typical: dict[str, float] = {}
     eps = 0.0
     for entry in reference.entries:
         other = known.get(entry.key)
@@ -65,8 +67,23 @@ def measured_floor(reference: Recording, coarser: Recording) -> Floor:
         eps = max(eps, torch.finfo(two.dtype).eps)
         found = difference(two, one)
         if not math.isnan(found.error):
-            worst[entry.key], median[entry.key] = found.error, found.median
-    return Floor("measured", eps, worst, median) if worst else assumed_floor()
+            worst[entry.key], typical[entry.key] = found.error, found.median
+    if not worst:
+        return assumed_floor()
+    return Floor("measured", eps, _steadied(reference, worst), _steadied(reference, typical))
+
+
+def _steadied(reference: Recording, errors: Mapping[str, float]) -> dict[str, float]:
+    """One sample of rounding may be lucky, above all that of a single row: no tensor's floor lies below that of the
+    same point in other steps, nor below the middle of all layers."""
+    entries = {entry.key: entry for entry in reference.entries if entry.key in errors}
+    by_name: dict[str, float] = {}
+    by_operator: dict[str, list[float]] = defaultdict(list)
+    for key, entry in entries.items():
+        by_name[entry.name] = max(by_name.get(entry.name, 0.0), errors[key])
+        by_operator[entry.operator].append(errors[key])
+    middle = {operator: median(values) for operator, values in by_operator.items()}
+    return {key: max(by_name[entry.name], middle[entry.operator]) for key, entry in entries.items()}
 
 
 def rounding_of(*recordings: Recording) -> float:

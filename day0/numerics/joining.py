@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -11,59 +12,82 @@ from torch import Tensor
 from day0.numerics.reading import Recording
 from day0.numerics.recording import Entry
 
+UNSEEN = float("-inf")
+"""Stands where a chunk had not got so far; the reference's numbers there are left out of the comparison."""
+GROWING: Mapping[str, tuple[int, float]] = {
+    "mixer.index_scores": (0, UNSEEN),
+    "mixer.topk_ids": (0, -1),
+    "mixer.topk_blocks": (0, -1),
+    "mixer.probs": (1, 0.0),
+}
+"""Points whose last axis grows with the past: the axis of tokens, and what fills the places a chunk lacks."""
+LEFT_OUT = "mixer.topk_ids"
+"""A chunk that reads every token has no such choice; it is the tokens up to each."""
+
 
 def whole_prompt(recording: Recording) -> Recording:
     """Join the steps of the prompt into one; later steps are numbered on from it.
 
-    Rows of tokens are put one after another, choices of different widths filled with -1. Of what a step leaves behind
-    (states) that of the last chunk stays. What has another width in every chunk (scores of a growing past) is left out.
+    Rows of tokens are put one after another, what is narrower in earlier chunks is filled (`GROWING`). Of what a step
+    leaves behind (states) that of the last chunk stays.
     """
     length = len(recording.prompt_ids or ())
-    chunks = sorted({entry.step for entry in recording.entries if entry.start + entry.length <= length})
-    if len(chunks) < 2:
+    spans = {e.step: (e.start, e.length) for e in recording.entries if e.start + e.length <= length}
+    if len(spans) < 2:
         return recording
-    last = chunks[-1]
-    parts: dict[str, list[Entry]] = defaultdict(list)
+    last = max(spans)
+    parts: dict[str, dict[int, Entry]] = defaultdict(dict)
     for entry in recording.entries:
         if entry.step <= last:
-            parts[entry.name].append(entry)
+            parts[entry.name][entry.step] = entry
     entries: list[Entry] = []
-    sources: dict[str, list[Entry]] = {}
+    sources: dict[str, dict[int, Entry]] = {}
     for name in dict.fromkeys(entry.name for entry in recording.entries if entry.step == last):
-        if (joined := _joined(parts[name], len(chunks), length)) is not None:
-            entries.append(replace(joined, order=len(entries)))
-            own = parts[name]
-            sources[joined.key] = own if joined.length == length else own[-1:]  # of a state, the last chunk's
+        joined = _joined(parts[name], spans, length)
+        entries.append(replace(joined, order=len(entries)))
+        sources[joined.key] = parts[name] if joined.length == length else {last: parts[name][last]}
     for entry in recording.entries:
         if entry.step > last:
             moved = replace(entry, step=entry.step - last, order=len(entries))
             entries.append(moved)
-            sources[moved.key] = [entry]
+            sources[moved.key] = {entry.step: entry}
 
     def load(key: str) -> Tensor:
         own = sources[key]
-        if len(own) == 1:
-            return recording.load(own[0].key)
-        return _concatenated([recording.load(entry.key) for entry in own])
+        if len(own) == 1 and not set(own) <= set(spans):
+            return recording.load(next(iter(own.values())).key)
+        if set(own) == {last}:
+            return recording.load(own[last].key) if own[last].operator != LEFT_OUT else _filled(own, spans, recording)
+        return _filled(own, spans, recording)
 
     return replace(recording, entries=tuple(entries), load=load)
 
 
-def _joined(parts: list[Entry], chunks: int, length: int) -> Entry | None:
-    """One entry for those of all chunks, None where they do not join."""
-    final = parts[-1]
-    if not all(part.shape and part.shape[0] == part.length for part in parts):
-        return replace(final, step=0, start=0, length=final.length, statistics=None)
-    widths = {part.shape[1:] for part in parts}
-    choices = final.dtype.startswith("int")
-    kept = {part.kept for part in parts}
-    if len(parts) != chunks or len(kept) > 1 or (len(widths) > 1 and not choices):
-        return None
-    shape = (length, *max(widths))
-    return replace(final, step=0, start=0, length=length, shape=shape, statistics=None)
+def _joined(parts: Mapping[int, Entry], spans: Mapping[int, tuple[int, int]], length: int) -> Entry:
+    """One entry for the chunks'; "nothing" is kept where one of them lacks the tensor."""
+    final = parts[max(parts)]
+    axis, _ = GROWING.get(final.operator, (0, 0.0))
+    by_token = all(len(part.shape) > axis and part.shape[axis] == part.length for part in parts.values())
+    if not by_token:
+        return replace(final, step=0, start=0, statistics=None)
+    complete = len(parts) == len(spans) or final.operator == LEFT_OUT
+    kept = {part.kept for part in parts.values()}
+    shape = (*final.shape[:axis], length, *final.shape[axis + 1 :])
+    whole = final.kept if complete and len(kept) == 1 else "nothing"
+    return replace(final, step=0, start=0, length=length, shape=shape, statistics=None, kept=whole)
 
 
-def _concatenated(tensors: list[Tensor]) -> Tensor:
-    width = max(tensor.shape[-1] for tensor in tensors)
-    padded = [torch.nn.functional.pad(tensor, (0, width - tensor.shape[-1]), value=-1) for tensor in tensors]
-    return torch.cat(padded)
+def _filled(own: Mapping[int, Entry], spans: Mapping[int, tuple[int, int]], recording: Recording) -> Tensor:
+    """The chunks one after another, each as wide as the last."""
+    final = own[max(own)]
+    axis, fill = GROWING.get(final.operator, (0, 0.0))
+    width = final.shape[-1]
+    tensors = []
+    for step, (start, length) in sorted(spans.items()):
+        if step in own:
+            tensor = recording.load(own[step].key)
+        else:
+            places, rows = torch.arange(width), torch.arange(start, start + length)[:, None]
+            tensor = torch.where(places <= rows, places, -1)
+        tensors.append(torch.nn.functional.pad(tensor, (0, width - tensor.shape[-1]), value=fill))
+    return torch.cat(tensors, dim=axis)

@@ -88,7 +88,7 @@ def _explanations(
         if len(columns) > 4:
             yield Guess("scale", "each channel has a factor of its own"), (columns * channel).view_as(wanted)
         row = (found.flatten(1) * columns).sum(1) / columns.square().sum(1).clamp_min(1e-300)
-        if columns.shape[1] > 4:
+        if columns.shape[1] > 1 and len(columns) > 4:
             yield Guess("scale", "each row has a factor of its own"), (columns * row[:, None]).view_as(wanted)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from day0.runtime.batch import ImageSpan, Request
-from day0.runtime.engine.engine import Engine, NotFinite, RequestRefused
+from day0.runtime.engine.engine import Engine, RequestRefused
 from day0.runtime.engine.scheduler import Chunk
 from day0.runtime.engine.sequence import Sequence as Running
 from day0.runtime.trace import Trace
@@ -16,13 +16,17 @@ from day0.runtime.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class TracedStep:
-    """One forward: `start` tokens came before its own; `next_id` is the greedy token after its last one."""
+    """One forward: `start` tokens came before its own; `next_id` is the greedy token after its last one.
+
+    `ends` says whether no prompt tokens were left, so that `next_id` is one that was generated.
+    """
 
     index: int
     start: int
     token_ids: tuple[int, ...]
     trace: Trace
     next_id: int
+    ends: bool
 
 
 def traced_steps(
@@ -37,7 +41,8 @@ def traced_steps(
     """Run the prompt in chunks (None: at once), then `new_tokens` - 1 decode steps; each gives logits for one token.
 
     `make_trace(index, start, length)` gives the trace of each step. Raises RequestRefused where the prompt cannot run
-    or the cache has no room, NotFinite where there is no greedy token to go on with. Pages are given back at the end.
+    or the cache has no room. Where logits are not finite there is no token to go on with, and the steps end: their
+    trace is what shows where that came from.
     """
     total = len(token_ids) + max(0, new_tokens - 1)
     if total > engine.max_model_len:
@@ -56,12 +61,19 @@ def traced_steps(
             trace = make_trace(index, sequence.computed, length)
             logits = engine.runner.run([Chunk(sequence, length)], every_row=True, trace=trace)
             own = tuple(sequence.token_ids[sequence.computed : sequence.computed + length])
-            yield TracedStep(index, sequence.computed, own, trace, int(logits[-1].argmax()))
+            yield TracedStep(
+                index,
+                sequence.computed,
+                own,
+                trace,
+                int(logits[-1].argmax()),
+                sequence.computed + length >= len(token_ids),
+            )
             sequence.computed += length
             index += 1
             if sequence.num_pending == 0 and sequence.computed < total:
                 if not bool(torch.isfinite(logits[-1]).all()):
-                    raise NotFinite
+                    return
                 sequence.token_ids.append(int(logits[-1].argmax()))
     finally:
         engine.cache.close(sequence.lease)
