@@ -18,7 +18,6 @@ CLASS = "image_processor_type"
 BICUBIC = 3
 """Pillow's number of the filter."""
 
-_SCALED = "Qwen2VLImageProcessor"
 _CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 """Of the pictures that CLIP was trained on (arXiv 2103.00020)."""
 
@@ -78,6 +77,13 @@ class ImagePreprocessing:
         return self.patch_size * self.merge[0], self.patch_size * self.merge[1]
 
 
+_SCALED: Mapping[str, PixelLimits] = {
+    "Qwen2VLImageProcessor": PixelLimits(56 * 56, 28 * 28 * 1280),
+    "MiniMaxM3VLImageProcessor": PixelLimits(4 * 28 * 28, 672 * 672),
+}
+"""Classes that scale images to whole cells, and the limits they have by default."""
+
+
 def image_preprocessing(files: ModelFiles, spec: VisionSpec | VisionTower) -> ImagePreprocessing:
     """The settings a model was published with; InputError where it lacks them."""
     document = files.extras.get(FILE_NAME)
@@ -134,9 +140,10 @@ def _read_padded(reader: ConfigReader) -> ImagePreprocessing:
 
 
 def _read_scaled(reader: ConfigReader) -> ImagePreprocessing:
-    """Qwen2-VL's settings, with the defaults of their class."""
+    """Settings of a class of `_SCALED`, with its defaults."""
     name = reader.word(CLASS)
-    if name.removesuffix("Fast").removesuffix("Pil") != _SCALED:
+    default = _SCALED.get(name.removesuffix("Fast").removesuffix("Pil"))
+    if default is None:
         raise CannotSay(f"images of class {name!r} are not understood", where=reader.where(CLASS))
     reader.ignore("processor_class", "video_processor_type", "data_format", "device", "input_data_format")
     for step in ("do_resize", "do_rescale", "do_normalize", "do_convert_rgb"):
@@ -144,22 +151,30 @@ def _read_scaled(reader: ConfigReader) -> ImagePreprocessing:
             raise CannotSay("images are always scaled, normalised and made RGB here", where=reader.where(step))
     if abs(reader.number("rescale_factor", 1 / 255) * 255 - 1) > 1e-6 or reader.integer("resample", BICUBIC) != BICUBIC:
         raise CannotSay("only bicubic scaling of levels in 0..1 is known here", where=reader.where("resample"))
-    size = reader.section("size")
-    fewest = size.integer("shortest_edge") if size else reader.integer("min_pixels", 56 * 56)
-    most = size.integer("longest_edge") if size else reader.integer("max_pixels", 28 * 28 * 1280)
-    if size:
-        reader.ignore("min_pixels", "max_pixels")
     merge = reader.integer("merge_size", 2)
     return ImagePreprocessing(
         patch_size=reader.integer("patch_size", 14),
         merge=(merge, merge),
-        limits=PixelLimits(fewest, most),
+        limits=_read_pixel_limits(reader, default),
         mean=_read_triple(reader, "image_mean", _CLIP_MEAN),
         std=_read_triple(reader, "image_std", _CLIP_STD),
         background="white",
         fill_before_resize=True,
         frames=reader.integer("temporal_patch_size", 2),
         findings=_unread(reader),
+    )
+
+
+def _read_pixel_limits(reader: ConfigReader, default: PixelLimits) -> PixelLimits:
+    """Of `size`, or of the keys before it."""
+    if isinstance(reader.values.get("size"), list):
+        reader.ignore("size")  # MiniMax M3's releases give the sides of a square, which their class does not read
+    elif (size := reader.section("size")) is not None:
+        reader.ignore("min_pixels", "max_pixels")
+        return PixelLimits(size.integer("shortest_edge"), size.integer("longest_edge"))
+    return PixelLimits(
+        reader.integer("min_pixels", default.fewest),
+        reader.integer("max_pixels", default.most),
     )
 
 

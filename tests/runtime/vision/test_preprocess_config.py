@@ -127,6 +127,8 @@ def test_scaled_images(spec: VisionSpec) -> None:
     assert read_image_preprocessing(older, spec).limits == PixelLimits(5, 700)
     bare = {"image_processor_type": "Qwen2VLImageProcessor", "temporal_patch_size": 1}
     assert read_image_preprocessing(bare, spec).limits == PixelLimits(3136, 1003520)
+    sides = bare | {"image_processor_type": "MiniMaxM3VLImageProcessor", "size": [672, 672]}
+    assert read_image_preprocessing(sides, spec).limits == PixelLimits(3136, 451584)
 
 
 @pytest.mark.parametrize(
