@@ -16,7 +16,7 @@ from day0.checklist.probe_upstream import cache_beyond_plan, runs_upstream
 from day0.checklist.prompts import prompt_ids
 from day0.checklist.target import CheckContext
 from day0.errors import Day0Error
-from day0.profile.cache_sizes import cache_sizes
+from day0.profile.cache_sizes import paged_token_bytes
 from day0.runtime.device.contract import breaches
 from day0.runtime.device.order import CLAUSES
 from day0.runtime.tokenizer import Tokenizer
@@ -80,8 +80,8 @@ def cache(context: CheckContext) -> Outcome:
     dtypes = {"torch.float32": "float32", "torch.bfloat16": "bfloat16", "torch.float16": "float16"}
     dtype = dtypes[str(engine.dtype)]
     kv_dtype = dtype if settings.kv_dtype == "auto" else settings.kv_dtype
-    sizes = cache_sizes(held_profile(engine), kv_dtype, dtype)
-    beyond: Mapping[str, object] = {"kv_bytes_beyond_formula": memory.kv_bytes - tokens * sizes.kv_bytes_per_token}
+    per_token = paged_token_bytes(held_profile(engine).layers, kv_dtype)
+    beyond: Mapping[str, object] = {"kv_bytes_beyond_formula": int(memory.kv_bytes - tokens * per_token)}
     if runs_upstream(context):
         beyond = cache_beyond_plan(context)
     return Measured(
@@ -90,8 +90,8 @@ def cache(context: CheckContext) -> Outcome:
             "max_model_len": engine.max_model_len,
             "declared_context": declared,
             "context_share": None if declared is None else engine.max_model_len / declared,
-            "cache_tokens": tokens if sizes.kv_bytes_per_token else None,
-            "longest_fits": sizes.kv_bytes_per_token == 0 or tokens >= engine.max_model_len,
+            "cache_tokens": tokens if per_token else None,
+            "longest_fits": per_token == 0 or tokens >= engine.max_model_len,
             "all_free": stats.pages_free == stats.pages_total,
             "kv_bytes": memory.kv_bytes,
             **beyond,

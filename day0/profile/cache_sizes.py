@@ -55,6 +55,12 @@ def token_bytes(plane: CachePlane, dtype: str) -> Fraction:
     return Fraction(0) if plane.window is not None else Fraction(plane_bytes(plane, dtype), plane.stride)
 
 
+def paged_token_bytes(layers: Sequence[LayerSpec], dtype: str) -> Fraction:
+    """What a token takes where every plane is paged for all tokens: windows and indexer's keys like the rest."""
+    planes = (plane for layer in layers for plane in layer.cache_planes())
+    return sum((Fraction(plane_bytes(plane, dtype), plane.stride) for plane in planes), Fraction(0))
+
+
 def page_tokens(layers: Sequence[LayerSpec], least: int) -> int:
     """Tokens of a page: `least`, rounded up until no entry of any plane lies on two pages."""
     step = lcm(*(plane.stride for layer in layers for plane in layer.cache_planes()))

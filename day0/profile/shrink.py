@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from day0.profile.families.family import Family
-from day0.profile.families.tiny_sizes import SIZES, TOWER_SIZES, WITHOUT
+from day0.profile.families.tiny_sizes import LENGTH, SIZES, TOWER_SIZES, TRAINED_LENGTHS, WITHOUT
 from day0.profile.profile import ArchitectureProfile, CrossAttention, GroupedQueryAttention
 from day0.profile.read import read_profile
 from day0.source.model_files import ModelFiles
@@ -38,6 +38,8 @@ def shrunk_config(files: ModelFiles, family: Family) -> dict[str, Any]:
     _add_defaulted(config, text, profile, family)
     _add_axes(text, profile)
     _shrink(text, SIZES)
+    if profile.max_position is not None and profile.max_position > LENGTH:
+        _shrink_trained_lengths(text, LENGTH / profile.max_position)
     for key in _PACKING:
         _shrink_groups(config.get(key))
     for key in _TOWERS:
@@ -147,6 +149,14 @@ def _shrink_rotary_lists(section: MutableMapping[str, Any], ratio: float) -> Non
             section[key] = _share_out(value, round(sum(value) * ratio))
         elif key in ("short_factor", "long_factor"):
             section[key] = value[: round(len(value) * ratio)]
+
+
+def _shrink_trained_lengths(section: MutableMapping[str, Any], ratio: float) -> None:
+    for key, value in section.items():
+        if isinstance(value, dict):
+            _shrink_trained_lengths(value, ratio)
+        elif key in TRAINED_LENGTHS and value is not None:
+            section[key] = max(1, round(value * ratio))
 
 
 def _share_out(parts: list[int], total: int) -> list[int]:

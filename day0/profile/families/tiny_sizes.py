@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+LENGTH = 4096
+"""Tokens of context; lengths that scaled positions start from shrink in the same proportion."""
+
+TRAINED_LENGTHS = ("original_max_position_embeddings", "initial_context_length")
+
 WIDTHS: Mapping[str, int] = {
     "hidden_size": 128,
     "block_dim": 128,
@@ -13,14 +18,13 @@ WIDTHS: Mapping[str, int] = {
     "intermediate_size_mlp": 224,
     "block_ff_dim": 288,
     "block_multiple_of": 32,
-    "max_position_embeddings": 4096,
-    "model_max_length": 4096,
-    "original_max_position_embeddings": 64,
-    "initial_context_length": 64,
+    "max_position_embeddings": LENGTH,
+    "model_max_length": LENGTH,
+    "max_sequence_length": LENGTH,
     "hidden_size_per_layer_input": 32,
     "vocab_size_per_layer_input": 320,
 }
-"""Multiples of 32, so that packed formats have whole groups; prompts go beyond the length a model was trained at."""
+"""Multiples of 32, so that packed formats have whole groups."""
 
 HEADS: Mapping[str, int] = {
     "num_attention_heads": 8,
