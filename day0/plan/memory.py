@@ -289,10 +289,21 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
+class Risk:
+    """Bytes that a rank may take beside its lines; `in_pool` ones come out of the cache's pool, others of `free`."""
+
+    what: str
+    nbytes: int
+    in_pool: bool
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """How an engine divides a GPU of `total` bytes; `free` is what no line claims, below 0 where it is too small.
 
-    `weights` may hold more than is stored (padding, copies an engine derives at load).
+    `weights` may hold more than is stored (padding, copies an engine derives at load). `risks` are what the engine may
+    take beside its lines, all at once; `least` is the capacity that those in the pool leave, where there are any.
     """
 
     total: int
@@ -305,6 +316,13 @@ class Budget:
     overhead: int
     capacity: Capacity
     settings: Settings
+    risks: tuple[Risk, ...] = ()
+    least: Capacity | None = None
+
+    @property
+    def sure(self) -> Capacity:
+        """What the pool holds whatever comes true."""
+        return self.capacity if self.least is None else self.least
 
     @property
     def claimed(self) -> int:

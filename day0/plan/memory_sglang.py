@@ -17,6 +17,7 @@ from day0.plan.layout_choices import divisors, expert_pool, fill, is_routed, sta
 from day0.plan.memory import Budget, Capacity, LayerCache, RankNeed, Settings, element_size
 from day0.plan.memory_vllm import absorbed_elements
 from day0.plan.mixer_sizes import latent_part
+from day0.plan.unprofiled import graph_bytes, graph_risk, sglang_captured_sizes
 from day0.plan.weights import Cuts
 from day0.plan.workload import Workload
 from day0.profile.profile import ArchitectureProfile, CachePlane, Mixer
@@ -32,7 +33,6 @@ _DRAFTED_STATES = 4
 _MIB = 2**20
 _CONTEXT = int(0.25 * GIB)
 _COMMUNICATORS = int(0.13 * GIB)
-_GRAPHS = GIB
 _STATE_RATIO = 0.9
 STATE_SLOTS_PER_REQUEST = 3
 """State slots per running request with the prefix cache on: the request's own and the states it leaves in the cache."""
@@ -153,6 +153,8 @@ class SglangAccounting:
         rest = max(0, int(at_start * fraction) - weights)
         state, slots, asked = state_pool(need, rest)
         capacity, pool = self._pools(need, rest - state, slots)
+        graph_batch = min(running, self.defaults(need.gpu, layout)[1])
+        graphs, most_graphs = graph_bytes(len(need.layers), sglang_captured_sizes(graph_batch), 1)
         table = running * (workload.context + 4) * 4
         return Budget(
             total=need.gpu.memory_bytes,
@@ -162,9 +164,10 @@ class SglangAccounting:
             state_pool=state,
             kv_pool=pool,
             comm=comm,
-            overhead=_CONTEXT + _GRAPHS + table,
+            overhead=_CONTEXT + graphs + table,
             capacity=capacity,
             settings=Settings(fraction, running, chunk, asked),
+            risks=(graph_risk(graphs, most_graphs, in_pool=False),),
         )
 
     def defaults(self, gpu: Gpu, layout: Layout) -> tuple[int, int]:

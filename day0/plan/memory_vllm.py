@@ -17,6 +17,7 @@ from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import complete_plain, expert_pool, stage_layouts, whole_products
 from day0.plan.memory import Budget, Capacity, RankNeed, Settings, element_size
 from day0.plan.mixer_sizes import latent_part
+from day0.plan.unprofiled import captured_sizes, draft_risk, draft_scratch, graph_bytes, graph_risk
 from day0.plan.vllm_blocks import STATE_BLOCKS, Demand, blocks_of
 from day0.plan.vllm_packed import Packing
 from day0.plan.weights import Cuts
@@ -30,12 +31,11 @@ _NON_TORCH = int(0.13 * GIB)
 _FIRST_ENGINE_NON_TORCH = (int(0.35 * GIB), int(1.79 * GIB))
 """What builds before V1 logged on an RTX 3090 and on an H100."""
 _COMMUNICATORS = int(0.41 * GIB)
-_GRAPHS = GIB
 _LOGIT_BYTES = 38
 """A row of logits while the sampler is profiled: 2 (model dtype), 4 + 4 (float32 and a copy), 4 + 8 (sorted values
 and indices), 12 (the sort's second buffers), 4 (probabilities)."""
-_DRAFTED_TOKENS = 1
-"""Of each draft, as the launch asks for; state layers keep a page for each, to return to where a draft is refused."""
+_BOTH_GRAPHS = Release((0, 11), "2025-10-02")
+"""From here on each size is captured twice, whole for decoding and in pieces for mixed steps (FULL_AND_PIECEWISE)."""
 _GRAPHS_COUNTED = Release((0, 21), "2026-05-15")
 _SECOND_ENGINE = Release((0, 8), "2025-03-18")
 _STEPS_OVERLAP = Release((0, 26), "2026-07-25")
@@ -128,10 +128,13 @@ class VllmAccounting:
         outside = _NON_TORCH
         if not self.is_second_engine:
             outside = _FIRST_ENGINE_NON_TORCH[need.gpu.memory_bytes >= _BIG_CARD]
-        counted = outside + (_GRAPHS if self.counts_graphs else 0)
+        graphs, most_graphs = self._graphs(need, settings.max_num_seqs)
+        counted = outside + (graphs if self.counts_graphs else 0)
+        scratch, more = draft_scratch(need, settings.max_num_seqs)
         share = int(need.gpu.memory_bytes * settings.mem_fraction)
         pool = max(0, share - weights - activations - comm - counted)
         capacity, block_bytes = self.capacity(need, pool)
+        least = self.capacity(need, max(0, pool - (most_graphs - graphs)))[0] if self.counts_graphs else None
         held = capacity.blocks if capacity.blocks is not None else capacity.slots or 0
         fixed = need.sequences * (capacity.fixed_blocks if capacity.blocks is not None else 1)
         state = min(held, fixed) * block_bytes
@@ -143,10 +146,17 @@ class VllmAccounting:
             state_pool=state,
             kv_pool=held * block_bytes - state,
             comm=comm,
-            overhead=outside + _GRAPHS + _verification_scratch(need, settings.max_num_seqs),
+            overhead=outside + graphs + scratch,
             capacity=capacity,
             settings=settings,
+            risks=(graph_risk(graphs, most_graphs, in_pool=self.counts_graphs), draft_risk(scratch, more)),
+            least=least,
         )
+
+    def _graphs(self, need: RankNeed, requests: int) -> tuple[int, int]:
+        """Bytes of the graphs, and the most there are in logs."""
+        sizes = captured_sizes(requests, need.workload.drafted_tokens if need.workload.speculate else 0)
+        return graph_bytes(len(need.layers), sizes, 2 if is_since(self.version, _BOTH_GRAPHS) else 1)
 
     def capacity(self, need: RankNeed, pool: int) -> tuple[Capacity, int]:
         """What a pool of so many bytes holds, and the bytes of one of its blocks."""
@@ -158,7 +168,7 @@ class VllmAccounting:
             need.workload.context,
             steps * tokens,
             align,
-            STATE_BLOCKS + (_DRAFTED_TOKENS if need.workload.speculate else 0),
+            STATE_BLOCKS + (need.workload.drafted_tokens if need.workload.speculate else 0),
             self._packing,
         )
         return blocks_of(need.cache, pool, demand)
@@ -194,13 +204,6 @@ class VllmAccounting:
         """Bytes that the kernels' padding adds to this rank's experts."""
         padding = vllm_padding(need.profile, need.gpu, self.version)
         return padded_bytes(need.profile, need.layers, need.layout, padding, need.weights.experts)
-
-
-def _verification_scratch(need: RankNeed, rows: int) -> int:
-    """Bytes of float32 logits of all drafted tokens, made at the first step of a full batch, outside the share."""
-    if not need.workload.speculate or not need.is_last:
-        return 0
-    return rows * (1 + _DRAFTED_TOKENS) * need.profile.vocab_size * 4
 
 
 def _absorbed_copies(need: RankNeed) -> int:

@@ -10,7 +10,7 @@ from day0.plan.activations import SIZED
 from day0.plan.cluster import GIB, Cluster
 from day0.plan.estimate import Estimate, estimate
 from day0.plan.layout import Layout, ModelParts, Violation, check_layout, layout_notes, model_parts
-from day0.plan.memory import Budget, RankCache, RankNeed, Settings, element_size, rank_cache
+from day0.plan.memory import Budget, RankCache, RankNeed, Risk, Settings, element_size, rank_cache
 from day0.plan.stages import balance
 from day0.plan.weights import Cuts, RankWeights, WeightTable, place_weights, weight_table
 from day0.plan.workload import Workload
@@ -149,11 +149,12 @@ class Planner:
             *_stage_notes(self.profile, needs),
         )
         fits = not violations
+        unsized = self.unsized + (self._doubts(needs, budgets) if fits else ())
         return Plan(
             layout=layout,
             engine=self.accounting.name,
-            fits=None if fits and self.unsized else fits,
-            unsized=self.unsized,
+            fits=None if fits and unsized else fits,
+            unsized=unsized,
             ranks=_rank_lines(needs, budgets),
             weights_gib_per_gpu=_gib(max((budget.weights for budget in budgets), default=None)),
             kv_gib_per_gpu=_gib(min((budget.kv_pool + budget.state_pool for budget in budgets), default=None)),
@@ -184,6 +185,18 @@ class Planner:
             )
         stages = balance(costs, ends[0].total, ends[1].total, layout.pp)
         return tuple(self._need(layout, table, layers, held, whole) for layers in stages)
+
+    def _doubts(self, needs: tuple[RankNeed, ...], budgets: tuple[Budget, ...]) -> tuple[str, ...]:
+        """Risks that the headroom does not cover, where all of a rank's come true."""
+        found: list[Risk] = []
+        for need, budget in zip(needs, budgets, strict=True):
+            inside = [risk for risk in budget.risks if risk.in_pool and risk.nbytes]
+            beside = [risk for risk in budget.risks if not risk.in_pool and risk.nbytes]
+            if budget.sure.sequences(self.workload.context) < need.sequences:
+                found += inside
+            if sum(risk.nbytes for risk in beside) > budget.free:
+                found += beside
+        return tuple(dict.fromkeys(f"{risk.what}; {risk.remedy}" for risk in found))
 
     def _cuts(self, layout: Layout) -> Cuts:
         return replace(self.accounting.cuts(layout), redundant=self.workload.redundant_experts)
@@ -273,7 +286,7 @@ def memory_violations(
         return ()
     wanted = need.sequences * need.cache.sequence_bytes(workload.context)
     pool = budgets[smallest].kv_pool + budgets[smallest].state_pool
-    fitting = capacity.context(need.sequences)
+    fitting = budgets[smallest].sure.context(need.sequences)
     shorter = f"--context {fitting}, or " if fitting else ""
     return (
         Violation(
@@ -325,7 +338,7 @@ def _max_context(
     profile: ArchitectureProfile, layout: Layout, budgets: tuple[Budget, ...], workload: Workload
 ) -> int | None:
     sequences = workload.sequences(layout.dp)
-    held = [tokens for budget in budgets if (tokens := budget.capacity.context(sequences)) is not None]
+    held = [tokens for budget in budgets if (tokens := budget.sure.context(sequences)) is not None]
     limits = held + ([profile.max_position] if profile.max_position is not None else [])
     return min(limits, default=None) if budgets else None
 

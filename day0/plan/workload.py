@@ -24,7 +24,8 @@ class Workload:
     once over all replicas. `prompt` and `decode` are the request that times are estimated for. `kv_dtype` "auto"
     keeps the model's own dtype. `mem_fraction`, `max_num_seqs` (requests a replica may run at once) and
     `max_batched_tokens` (tokens of one step) None leave these settings to the engine. `speculate` loads the
-    model's own predictors of further tokens, which have weights and a cache like other layers. `redundant_experts` of
+    model's own predictors of further tokens, which have weights and a cache like other layers, and `drafted_tokens` is
+    how many of them a step drafts for each request. `redundant_experts` of
     each layer are kept twice, for engines to even out the load (EPLB).
     """
 
@@ -38,9 +39,13 @@ class Workload:
     max_batched_tokens: int | None = None
     speculate: bool = False
     redundant_experts: int = 0
+    drafted_tokens: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("context", "concurrency", "prompt", "decode", "max_num_seqs", "max_batched_tokens"):
+        for name in (
+            *("context", "concurrency", "prompt", "decode"),
+            *("max_num_seqs", "max_batched_tokens", "drafted_tokens"),
+        ):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= _MOST:
                 raise InputError(f"--{name.replace('_', '-')} must be from 1 to {_MOST:,}, got {value}")
@@ -75,6 +80,7 @@ def make_workload(
     max_batched_tokens: int | None = None,
     speculate: bool = False,
     redundant_experts: int = 0,
+    drafted_tokens: int = 1,
 ) -> Workload:
     """Fill in what was not said: the model's whole context, as engines do, and a request of common size within it."""
     limit = profile.max_position
@@ -101,4 +107,5 @@ def make_workload(
         max_batched_tokens,
         speculate,
         redundant_experts,
+        drafted_tokens,
     )
