@@ -95,13 +95,14 @@ def requests() -> list[Request]:
 
 @dataclass(frozen=True)
 class Model:
-    """A model, and what one rank makes of it."""
+    """A model, and what one rank makes of it; `noise` is how far its logits move when the prompt comes in chunks."""
 
     files: ModelFiles
     profile: ArchitectureProfile
     engine: Engine
     logits: torch.Tensor
     tokens: list[tuple[int, ...]]
+    noise: float
 
 
 def settings(**layout: Any) -> EngineSettings:
@@ -123,11 +124,17 @@ def written(name: str, folder: Path) -> Path:
     return folder
 
 
+def distance(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    """The largest difference over the largest number."""
+    return float((found - wanted).abs().max() / wanted.abs().max())
+
+
 def agrees(model: Model, engine: LeadingEngine) -> None:
     """Logits of a whole forward and of one in chunks, and the tokens of a batch, are those of one rank."""
     for found in (engine.forward(prompt(40)), engine.forward(prompt(40), chunk=16)):
         assert found.shape == model.logits.shape
-        assert float((found - model.logits).abs().max() / model.logits.abs().max()) < LIMIT
+        # A model that rounding alone moves further than half the limit is held to its own measure.
+        assert distance(found, model.logits) < max(LIMIT, 2 * model.noise)
     assert [done.token_ids for done in engine.generate(requests())] == model.tokens
     assert not engine.has_work()
     assert engine.stats().pages_free == engine.stats().pages_total
@@ -139,4 +146,6 @@ def one_rank(name: str, folder: Path) -> Model:
     profile = read_profile(files)
     engine = load_engine(files, profile, settings())
     tokens = [done.token_ids for done in engine.generate(requests())]
-    return Model(files, profile, engine, engine.forward(prompt(40)), tokens)
+    logits = engine.forward(prompt(40))
+    noise = distance(engine.forward(prompt(40), chunk=16), logits)
+    return Model(files, profile, engine, logits, tokens, noise)
