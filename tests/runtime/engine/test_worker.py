@@ -269,3 +269,17 @@ def test_progress_is_dated_by_step(scripted_engine):
         worker.stop()
 
     run(main())
+
+
+def test_an_idle_engine_that_lost_what_it_needs_ends_the_worker(scripted_engine):
+    async def main():
+        engine = scripted_engine()
+        worker = await started(engine)
+        engine.gone = EnvironmentFault("rank 1 of 2 was killed by SIGKILL")
+        engine.wake()
+        await asyncio.wait_for(worker.ended.wait(), 5)
+        assert worker.state is WorkerState.FAILED
+        assert worker.failure is engine.gone
+        assert engine.closed
+
+    run(main)
