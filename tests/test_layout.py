@@ -59,7 +59,10 @@ RUNTIME_MAY_IMPORT: dict[str, set[str]] = {
     "skeleton_full": {"skeleton_folder", "skeleton_tokenizer"},
     "skeleton_folder": set(),
     "skeleton_tokenizer": set(),
-    "server": {"engine", "batch", "tokenizer", "vision.preprocess"},
+    "server": {
+        "engine", "batch", "tokenizer", "vision.images", "vision.preprocess", "vision.preprocess_config",
+        "vision.prompt",
+    },
 }
 """The same inside runtime/."""
 

@@ -19,12 +19,16 @@ import typer
 from day0.cli.output import status_console, write_stdout
 from day0.cli.signals import handling
 from day0.coverage import load_whitelist
-from day0.errors import EnvironmentFault, ExitCode, InputError
+from day0.errors import CannotSay, EnvironmentFault, ExitCode, InputError
 from day0.plan.settings import RUNTIMES, EngineSettings
 
 if TYPE_CHECKING:
+    from day0.profile.profile import ArchitectureProfile
     from day0.runtime.engine.engine import Engine
     from day0.runtime.engine.worker import EngineWorker
+    from day0.runtime.server.images import Sight
+    from day0.runtime.tokenizer import Tokenizer
+    from day0.source.model_files import ModelFiles
 
 API_KEY_VARIABLE = "DAY0_API_KEY"
 JOIN_SECONDS = 5.0
@@ -230,6 +234,7 @@ def _serve(model: str, settings: EngineSettings, endpoint: Endpoint) -> ExitCode
         files = with_weights(files, code=settings.trust_remote_code)
         assert files.folder is not None
         tokenizer = Tokenizer.from_folder(files.folder)
+        sight = _sight(files, profile, tokenizer, log)
         verified_on = load_whitelist().verified_on
         load = partial(start_engine, files, profile, settings, _phase_logger(log), verified_on=verified_on)
         worker = EngineWorker(partial(_loaded, load, log))
@@ -241,9 +246,29 @@ def _serve(model: str, settings: EngineSettings, endpoint: Endpoint) -> ExitCode
             api_key=endpoint.api_key,
             tool_call_parser=endpoint.tool_call_parser,
             reasoning_parser=endpoint.reasoning_parser,
+            sight=sight,
         )
         asyncio.run(HttpServer(app, worker, listener, log=log, end_at_once=_end_at_once).run())
     return _end(worker)
+
+
+def _sight(
+    files: ModelFiles, profile: ArchitectureProfile, tokenizer: Tokenizer, log: Callable[[str], None]
+) -> Sight | None:
+    """How the model takes images; None, with the reason in the log, where it does not or nobody says how."""
+    from day0.runtime.server.images import Sight
+    from day0.runtime.vision.preprocess_config import image_preprocessing
+
+    vision = profile.vision
+    if vision is None or vision.placeholder_token_id is None:
+        return None
+    try:
+        preprocessing = image_preprocessing(files, vision)
+    except (InputError, CannotSay) as error:
+        log(f"weaker: no images are taken: {error}")
+        return None
+    text = tokenizer.decode([vision.placeholder_token_id], skip_special_tokens=False)
+    return Sight(preprocessing, vision.placeholder_token_id, text)
 
 
 def _loaded(load: Callable[[], Engine], log: Callable[[str], None]) -> Engine:

@@ -14,17 +14,21 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from day0.errors import Day0Error, EnvironmentFault
-from day0.runtime.batch import Request, TokenOutput
+from day0.errors import Day0Error, EnvironmentFault, InputError
+from day0.runtime.batch import ImageSpan, Request, TokenOutput
 from day0.runtime.engine.sequence import NotFinite
+from day0.runtime.vision.encoder import ImageEncoder
+from day0.runtime.vision.prompt import image_spans
 
 if TYPE_CHECKING:
     from day0.runtime.engine.engine import Engine, EngineStats
+    from day0.runtime.vision.preprocess import ImageInput
+    from day0.runtime.vision.prompt import ExpandedPrompt
 
 
 class WorkerState(StrEnum):
@@ -46,9 +50,18 @@ class EngineFailed(EnvironmentFault):
 
 
 @dataclass(frozen=True, slots=True)
+class PromptImages:
+    """Images among the tokens of a prompt, not encoded yet: the tower is the engine's, and so its thread's."""
+
+    places: ExpandedPrompt
+    inputs: tuple[ImageInput, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Add:
     requests: tuple[Request, ...]
     stream: TokenStream
+    images: PromptImages | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +180,18 @@ class EngineWorker:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
-    async def open(self, requests: Sequence[Request]) -> TokenStream:
-        """Hand requests to the engine, all or none; returns once it has taken them, raises what it refused them for."""
+    async def open(self, requests: Sequence[Request], images: PromptImages | None = None) -> TokenStream:
+        """Hand requests to the engine, all or none; returns once it has taken them, raises what it refused them for.
+
+        `images` are among the tokens of every one of them, and are encoded once.
+        """
         if self.state is not WorkerState.READY:
             raise NotAccepting(f"the engine takes no requests: {self.state}")
         stream = TokenStream(requests, self._give_up)
         for request in requests:
             assert request.id not in self._streams, f"request id {request.id} is in use"
             self._streams[request.id] = stream
-        self._commands.put(_Add(tuple(requests), stream))
+        self._commands.put(_Add(tuple(requests), stream, images))
         try:
             await stream.accepted
         except BaseException:
@@ -260,8 +276,8 @@ class EngineWorker:
         while not (draining and not engine.has_work()):
             for command in self._next_commands(wait=not engine.has_work()):
                 match command:
-                    case _Add(requests, stream):
-                        self._add(engine, requests, stream)
+                    case _Add():
+                        self._add(engine, command)
                     case _Abort(request_ids):
                         for request_id in request_ids:
                             engine.abort(request_id)
@@ -284,20 +300,20 @@ class EngineWorker:
         while not self._commands.empty():
             yield self._commands.get()
 
-    def _add(self, engine: Engine, requests: tuple[Request, ...], stream: TokenStream) -> None:
+    def _add(self, engine: Engine, command: _Add) -> None:
         added: list[str] = []
         refusal: Day0Error | None = None
-        for request in requests:
-            try:
-                engine.add(request)
-            except Day0Error as error:
-                refusal = error
-                break
-            added.append(request.id)
+        try:
+            spans = _encoded(engine, command.images) if command.images is not None else ()
+            for request in command.requests:
+                engine.add(replace(request, images=spans) if spans else request)
+                added.append(request.id)
+        except Day0Error as error:
+            refusal = error
         if refusal is not None:
             for request_id in added:
                 engine.abort(request_id)
-        self._post(stream.settle, refusal)
+        self._post(command.stream.settle, refusal)
 
     def _note(self, engine: Engine) -> None:
         self.stats = engine.stats()
@@ -317,3 +333,11 @@ class EngineWorker:
             self.failure_traceback = "".join(traceback.format_exception(failure))
         self._post(self._close, failure)
         return True
+
+
+def _encoded(engine: Engine, images: PromptImages) -> tuple[ImageSpan, ...]:
+    """The images' embeddings at their places, by the engine's own tower."""
+    tower = engine.vision
+    if not isinstance(tower, ImageEncoder):
+        raise InputError("the model runs without its vision tower, so it takes no images", where="messages")
+    return image_spans(images.places, tower.encode_images(images.inputs), tower.cells(images.inputs))

@@ -19,6 +19,7 @@ from day0.runtime.server.chat import chat_router
 from day0.runtime.server.completions import completions_router
 from day0.runtime.server.errors import as_api_error
 from day0.runtime.server.guard import Guard
+from day0.runtime.server.images import Sight
 from day0.runtime.server.metrics import Metrics
 from day0.runtime.server.service import Service
 from day0.runtime.server.status import status_router
@@ -50,13 +51,14 @@ def create_app(
     stall_seconds: float = STALL_SECONDS,
     tool_call_parser: str | None = None,
     reasoning_parser: str | None = None,
+    sight: Sight | None = None,
 ) -> FastAPI:
     """The application for one worker, which may still be loading. `log` is given one line per request.
 
     Raises InputError for a parser that nobody has.
     """
     styles = Styles.of(tokenizer.chat_template, tools=tool_call_parser, reasoning=reasoning_parser)
-    service = Service(worker, tokenizer, served_name, Metrics(worker, served_name), log, stall_seconds, styles)
+    service = Service(worker, tokenizer, served_name, Metrics(worker, served_name), log, stall_seconds, styles, sight)
     # The pages at docs_url load scripts from elsewhere, so they stay off; the schema itself is at /openapi.json.
     app = FastAPI(title="day0", version=day0.__version__, docs_url=None, redoc_url=None)
     for router in (status_router, completions_router, chat_router, tokenize_router):

@@ -46,6 +46,7 @@ def chat_router(service: Service) -> APIRouter:
             [replace(one, grammar=grammar) for one in params],
             body.stop_strings(),
             visible,
+            prompt.images,
         )
         readers = [
             service.styles.reader(prompt.text, schemas=tools.schemas, as_list=tools.forced is not None) for _ in params

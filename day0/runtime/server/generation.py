@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from day0.runtime.batch import FinishReason, Request, SamplingParams, TokenOutput
-from day0.runtime.engine.worker import TokenStream
+from day0.runtime.engine.worker import PromptImages, TokenStream
 from day0.runtime.server.errors import ApiError
 from day0.runtime.server.metrics import RequestRecord
 from day0.runtime.server.schema import SamplingFields
@@ -55,15 +55,17 @@ class Generation:
         params: Sequence[SamplingParams],
         stop: Sequence[str],
         visible: Mapping[int, str] | None = None,
+        images: PromptImages | None = None,
     ) -> None:
         """`params` are those of the choices of one prompt; every prompt gets the same. `visible` are control tokens
-        that belong to the text."""
+        that belong to the text, `images` those among the tokens of every prompt."""
         self._service = service
         self._request_id = request_id
         self._accepted_at = time.monotonic()
         self._first_token_at: float | None = None
         self._stream: TokenStream | None = None
         self._closed = False
+        self._images = images
         self._requests: list[Request] = []
         self._choices: dict[str, _Choice] = {}
         for number, prompt in enumerate(prompts):
@@ -93,7 +95,7 @@ class Generation:
 
     async def start(self) -> None:
         """Returns once the engine has taken all the choices."""
-        self._stream = await self._service.worker.open(self._requests)
+        self._stream = await self._service.worker.open(self._requests, self._images)
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Pieces of all choices as the engine makes them; ends when every choice has ended."""

@@ -1,4 +1,4 @@
-"""The JSON of the HTTP API: OpenAI's field names, spelled here and in `schema_tools.py`, nowhere else.
+"""The JSON of the HTTP API: OpenAI's field names, spelled in the `schema*.py` files, nowhere else.
 
 Requests are pydantic models, validated strictly: a wrong type is an error, not a conversion. A field that nobody
 knows is refused by name, as OpenAI's own server does, since a misspelt `max_token` must not be dropped in silence.
@@ -10,16 +10,17 @@ Responses are msgspec structs, because one is encoded per streamed token; UNSET 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from day0.runtime.server.schema_message import Message
 from day0.runtime.server.schema_tools import (
     MAX_TOOLS,
-    CallOfBefore,
     ResponseFormat,
+    StrictModel,
     Tool,
     ToolCall,
     ToolCallDelta,
@@ -38,10 +39,6 @@ TokenId = Annotated[int, Field(ge=0)]
 BiasedToken = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 StopString = Annotated[str, Field(min_length=1)]
 TemplateValue = bool | int | float | str | None
-
-
-class StrictModel(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
 
 
 class BookkeepingFields(StrictModel):
@@ -122,53 +119,6 @@ class CompletionRequest(SamplingFields):
         if self.prompt and isinstance(self.prompt[0], int):
             return [self.prompt]  # a first entry that is an id makes all of them ids
         return list(self.prompt)  # type: ignore[arg-type]
-
-
-class ContentPart(BaseModel):
-    """One part of a message; those of another kind than text are recognised in order to be refused by name."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
-
-    type: str
-    text: str | None = None
-
-
-class Message(StrictModel):
-    """One turn of a conversation."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[ContentPart] | None = None
-    name: str | None = None
-    refusal: str | None = None
-    audio: dict[str, Any] | None = None
-    tool_calls: list[CallOfBefore] | None = None
-    tool_call_id: str | None = None
-    function_call: dict[str, Any] | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-
-    def unsupported(self) -> str | None:
-        for name in ("function_call", "audio"):
-            if getattr(self, name):
-                return name
-        if isinstance(self.content, list):
-            for index, part in enumerate(self.content):
-                if part.type != "text" or part.text is None:
-                    return f"content[{index}].{part.type}"
-        return None
-
-    def for_template(self) -> dict[str, Any]:
-        """What a chat template sees of it; text parts are joined by line breaks."""
-        content = self.content
-        if isinstance(content, list):
-            content = "\n".join(part.text or "" for part in content)
-        seen: dict[str, Any] = {"role": self.role, "content": content or ""}
-        reasoning = self.reasoning if self.reasoning_content is None else self.reasoning_content
-        told = {"name": self.name, "reasoning_content": reasoning, "tool_call_id": self.tool_call_id}
-        seen |= {name: value for name, value in told.items() if value is not None}
-        if self.tool_calls:
-            seen["tool_calls"] = [call.for_template() for call in self.tool_calls]
-        return seen
 
 
 class TemplateFields(StrictModel):

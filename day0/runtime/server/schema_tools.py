@@ -1,4 +1,4 @@
-"""The JSON of tools and of the form of an answer: the other half of `schema.py`."""
+"""The JSON of tools and of the form of an answer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MAX_TOOLS = 128
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
-class _Strict(BaseModel):
+class StrictModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class FunctionDefinition(_Strict):
+class FunctionDefinition(StrictModel):
     """`parameters` is a JSON schema; without one the function takes nothing."""
 
     name: ToolName
@@ -31,7 +31,7 @@ class FunctionDefinition(_Strict):
         return self.parameters or {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-class Tool(_Strict):
+class Tool(StrictModel):
     type: Literal["function"]
     function: FunctionDefinition
 
@@ -40,11 +40,11 @@ class Tool(_Strict):
         return self.model_dump(exclude_none=True)
 
 
-class FunctionName(_Strict):
+class FunctionName(StrictModel):
     name: ToolName
 
 
-class NamedTool(_Strict):
+class NamedTool(StrictModel):
     type: Literal["function"]
     function: FunctionName
 
@@ -52,14 +52,14 @@ class NamedTool(_Strict):
 ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 
-class CalledFunction(_Strict):
+class CalledFunction(StrictModel):
     """`arguments` is JSON text, as the model's answer had it."""
 
     name: str
     arguments: str = "{}"
 
 
-class CallOfBefore(_Strict):
+class CallOfBefore(StrictModel):
     """A call in an earlier turn of the assistant."""
 
     id: str | None = None
@@ -90,7 +90,7 @@ class JsonSchemaFormat(BaseModel):
     strict: bool | None = None
 
 
-class ResponseFormat(_Strict):
+class ResponseFormat(StrictModel):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaFormat | None = None
 

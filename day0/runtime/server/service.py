@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from anyio import CapacityLimiter, to_thread
 
 from day0.errors import InputError
-from day0.runtime.engine.worker import EngineWorker, NotAccepting, WorkerState
+from day0.runtime.engine.worker import EngineWorker, NotAccepting, PromptImages, WorkerState
 from day0.runtime.server.errors import ApiError, context_length_exceeded, not_supported, prompt_without_hope
+from day0.runtime.server.images import Sight, takes_parts
 from day0.runtime.server.metrics import Metrics, RequestRecord
 from day0.runtime.server.schema import Message, TemplateFields
 from day0.runtime.server.styles import Styles
@@ -25,10 +26,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A conversation as the model reads it."""
+    """A conversation as the model reads it; `images` are those among its tokens, with their places."""
 
     text: str
     ids: tuple[int, ...]
+    images: PromptImages | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Service:
     log: Callable[[str], None]
     stall_seconds: float
     styles: Styles
+    sight: Sight | None = None
     started: float = field(default_factory=time.time)
     # A long prompt takes long to encode, so it leaves the event loop; one at a time, as the tokenizer keeps state.
     _tokenizing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
@@ -96,7 +99,11 @@ class Service:
         if clash := sorted({"add_generation_prompt", "tools"} & arguments.keys()):
             message = f"{', '.join(clash)}: a field of the request itself, not an argument of the template"
             raise ApiError(400, message, param="chat_template_kwargs")
-        messages = [message.for_template() for message in fields.messages]
+        urls = [url for message in fields.messages for url in message.image_urls()]
+        if urls and self.sight is None:
+            raise ApiError(400, f"the model '{self.served_name}' takes no images", param="messages", code="no_vision")
+        mark, in_parts = self.sight.placeholder if self.sight else "", takes_parts(self.tokenizer.chat_template)
+        messages = [message.for_template(mark, in_parts=in_parts) for message in fields.messages]
 
         def encode() -> ChatPrompt:
             render = partial(
@@ -108,7 +115,12 @@ class Service:
                 raise ApiError(400, message, param="tools", code="no_tools_in_template")
             if to_run:
                 self._refuse_hopeless(text, param="messages")
-            return ChatPrompt(text, tuple(self.tokenizer.encode(text)))
+            ids = tuple(self.tokenizer.encode(text))
+            if self.sight is None or not urls:
+                return ChatPrompt(text, ids)
+            images = self.sight.prepare(urls)
+            places = self.sight.expand(ids, images)
+            return ChatPrompt(text, places.token_ids, PromptImages(places, tuple(images)))
 
         return await self.beside(encode, param="messages")
 

@@ -51,8 +51,8 @@ def http(llama):
         (
             "chat/completions",
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
-            "messages[0].content[0].image_url",
-            "not_supported",
+            "messages",
+            "no_vision",
         ),
         (
             "chat/completions",
