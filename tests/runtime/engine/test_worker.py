@@ -282,4 +282,4 @@ def test_an_idle_engine_that_lost_what_it_needs_ends_the_worker(scripted_engine)
         assert worker.failure is engine.gone
         assert engine.closed
 
-    run(main)
+    run(main())
