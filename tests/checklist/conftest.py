@@ -55,6 +55,12 @@ def planned_context(folder: Path) -> CheckContext:
 
 
 @pytest.fixture(scope="session")
+def context_over() -> Callable[[Path], CheckContext]:
+    """`context_over(folder)`: a model on the runtime in this process."""
+    return runtime_context
+
+
+@pytest.fixture(scope="session")
 def llama(tiny_llama: Path) -> CheckContext:
     return runtime_context(tiny_llama)
 
