@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from day0.runtime.tokenizer import Tokenizer
 
 MAX_BODY_BYTES = 32 * 2**20
+BODY_SECONDS = 60.0
+"""How long a client may take to send what it asks."""
 MAX_LOGGED = 500
 """Characters of a message that go into the log."""
 STALL_SECONDS = 300.0
@@ -48,6 +50,7 @@ def create_app(
     log: Callable[[str], None],
     api_key: str | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
+    body_seconds: float = BODY_SECONDS,
     stall_seconds: float = STALL_SECONDS,
     tool_call_parser: str | None = None,
     reasoning_parser: str | None = None,
@@ -72,7 +75,7 @@ def create_app(
     for kind in (Day0Error, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, answer_error)
     app.add_middleware(_DefectBarrier, answer_error=answer_error, log=log)
-    app.add_middleware(Guard, api_key=api_key, max_body_bytes=max_body_bytes)
+    app.add_middleware(Guard, api_key=api_key, max_body_bytes=max_body_bytes, body_seconds=body_seconds)
     return app
 
 

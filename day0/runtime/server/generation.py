@@ -38,6 +38,7 @@ class _Choice:
     prompt_tokens: int
     num_generated: int = 0
     reused: int = 0
+    token_at: float | None = None
     finish_reason: FinishReason | None = None
 
 
@@ -101,8 +102,13 @@ class Generation:
         """Pieces of all choices as the engine makes them; ends when every choice has ended."""
         assert self._stream is not None, "start comes first"
         async for output in self._stream:
+            now = time.monotonic()
             if self._first_token_at is None:
-                self._first_token_at = time.monotonic()
+                self._first_token_at = now
+            choice = self._choices[output.request_id]
+            if choice.token_at is not None:
+                self._service.metrics.between_tokens(now - choice.token_at)
+            choice.token_at = now
             yield self._advance(output)
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
-"""What happens to every HTTP request before it is understood: an id, the key, a limit on its size."""
+"""What happens to every HTTP request before it is understood: an id, the key, limits on its size and its arrival."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
 from uuid import uuid4
@@ -20,10 +21,11 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 class Guard:
     """Outermost layer of the application. Plain ASGI, so that a client's disconnect reaches the handler unchanged."""
 
-    def __init__(self, app: ASGIApp, *, api_key: str | None, max_body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, *, api_key: str | None, max_body_bytes: int, body_seconds: float) -> None:
         self._app = app
         self._expected = f"Bearer {api_key}".encode() if api_key else None
         self._max_body_bytes = max_body_bytes
+        self._body_seconds = body_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -55,12 +57,19 @@ class Guard:
         return None
 
     def _limited(self, receive: Receive) -> Receive:
-        """A body sent in chunks says its size only as it comes."""
-        received = 0
+        """A body sent in chunks says its size only as it comes, and one that trickles in is not waited for."""
+        received, whole = 0, False
+        deadline = asyncio.get_running_loop().time() + self._body_seconds
 
         async def receive_limited() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal received, whole
+            try:
+                async with asyncio.timeout_at(None if whole else deadline):
+                    message = await receive()
+            except TimeoutError as error:
+                seconds = f"{self._body_seconds:g} seconds"
+                raise ApiError(408, f"the body did not come within {seconds}", code="body_timeout") from error
+            whole = not message.get("more_body", False)
             received += len(message.get("body", b""))
             if received > self._max_body_bytes:
                 raise self._too_large()

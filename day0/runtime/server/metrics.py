@@ -55,6 +55,7 @@ class Metrics:
         self._first_token = self._histogram(
             "vllm:time_to_first_token_seconds", "Seconds from a request's acceptance to its first token."
         )
+        self._between = self._histogram("vllm:inter_token_latency_seconds", "Seconds between tokens of a choice.")
         self._total = self._histogram(
             "vllm:e2e_request_latency_seconds", "Seconds from a request's acceptance to its last token."
         )
@@ -71,6 +72,9 @@ class Metrics:
         self._total.observe(record.total_seconds)
         self._prompt.observe(record.prompt_tokens)
         self._generated.observe(record.completion_tokens)
+
+    def between_tokens(self, seconds: float) -> None:
+        self._between.observe(seconds)
 
     def exposition(self) -> bytes:
         return generate_latest(self._registry)

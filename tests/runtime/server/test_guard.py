@@ -1,4 +1,5 @@
 import re
+import socket
 
 import httpx
 import pytest
@@ -67,3 +68,15 @@ def test_refusals_have_an_id_too(scripted):
     answer = httpx.post(f"{scripted().url}/v1/completions", content=b"{", headers={"X-Request-Id": "broken"})
     assert answer.status_code == 400
     assert answer.headers["X-Request-Id"] == "broken"
+
+
+def test_a_body_that_trickles_in_is_not_waited_for(scripted):
+    served = scripted(options={"body_seconds": 0.3})
+    host, port = served.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as half:
+        half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        assert half.recv(65536).startswith(b"HTTP/1.1 408")
+    slow = scripted(delay=0.05, options={"body_seconds": 0.3})
+    answer = slow.openai().completions.create(model="tiny", prompt=[32], max_tokens=12)
+    assert answer.usage.completion_tokens == 12, "only the body is hurried"
+    assert slow.metric("vllm:inter_token_latency_seconds_count") == 11
