@@ -11,7 +11,7 @@ _LEAST_GRAPHS = GIB
 _GRAPH_LAYER = _MIB // 4
 """Bytes that one captured size costs in one layer, as planned."""
 _GRAPH_LAYER_MOST = int(0.65 * _MIB)
-"""The most that published logs have of it; `docs/memory.md` has the logs."""
+"""The most that it is taken for. Single logs can be read as more; `docs/memory.md` has them."""
 _LARGEST_GRAPH = 512
 _SORTED_LOGIT = 38
 """Bytes of a logit that is sampled with top-p: what a measured start counts for one row of each request."""
@@ -63,7 +63,7 @@ def draft_scratch(need: RankNeed, requests: int) -> tuple[int, int]:
 
 def graph_risk(planned: int, most: int, *, in_pool: bool) -> Risk:
     """What graphs may take beyond what is planned for them."""
-    what = f"CUDA graphs are planned as {planned / GIB:.2f} GiB, logs have up to {most / GIB:.2f} for as many"
+    what = f"CUDA graphs are planned as {planned / GIB:.2f} GiB, and may take up to {most / GIB:.2f}"
     return Risk(what, most - planned, in_pool, "fewer --max-num-seqs, whose graphs are fewer")
 
 
