@@ -181,7 +181,7 @@ _BLOCK_LISTS = ("deepstack_visual_indexes", "fullatt_block_indexes", "intermedia
 
 def _keep_first_layers(text: dict[str, Any], profile: ArchitectureProfile, count: int | None) -> None:
     """Cut a decoder, and each list over its layers, behind `count`, else behind the first that completes all kinds."""
-    kinds = [_structure(layer) for layer in profile.layers]
+    kinds = layer_kinds(profile)
     if count is None:
         seen = [len(set(kinds[:number])) for number in range(1, len(kinds) + 1)]
         count = max(seen.index(seen[-1]) + 1, min(FEWEST_LAYERS, len(kinds)))
@@ -199,11 +199,18 @@ def _cut_lists(section: MutableMapping[str, Any], layers: int, count: int) -> No
             _cut_lists(value, layers, count)
         elif isinstance(value, list) and layers <= len(value) <= layers + _MOST_PREDICTORS:
             section[key] = value[:count] + value[layers:]
-        elif isinstance(value, str) and len(value) == layers:
+        elif isinstance(value, str) and key in _PATTERNS:
             section[key] = value[:count]
 
 
 _MOST_PREDICTORS = 3
+_PATTERNS = ("hybrid_override_pattern",)
+"""Words with a letter for each layer."""
+
+
+def layer_kinds(profile: ArchitectureProfile) -> list[Any]:
+    """What kind of layer each is: what it is made of, without its sizes."""
+    return [_structure(layer) for layer in profile.layers]
 
 
 def _structure(spec: Any) -> Any:

@@ -92,8 +92,8 @@ DEEPSEEK_V4 = Family(
     # Prompts reach several rows of the wider ratio, which is 128 in releases.
     tiny={
         "num_hidden_layers": 5,
-        "compress_ratios": [0, 4, 16, 4, 16],
-        "num_hash_layers": 2,
+        "compress_ratios": [0, 16, 4, 16, 4],
+        "num_hash_layers": 3,
         "num_nextn_predict_layers": 0,
         "index_topk": 6,
     },
