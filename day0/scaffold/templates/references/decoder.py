@@ -16,6 +16,10 @@ def embedding_scatter(x, rows, images):
     return y
 
 
+def embedding_scatter_add(x, rows, images):
+    return x.index_add(0, rows, images.to(x.dtype))
+
+
 def linear(x, weight, bias):
     y = x.float() @ weight.float().T
     return (y if bias is None else y + bias.float()).to(x.dtype)
