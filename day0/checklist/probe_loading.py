@@ -6,9 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 from math import prod
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from day0.checklist import probe_upstream
 from day0.checklist.checklist import Measured, NotChecked, Outcome, Where
@@ -19,7 +17,6 @@ from day0.checklist.target import CheckContext
 from day0.errors import CannotSay, Day0Error
 from day0.profile.tensors import TensorSpec, compare_tensors, expected_tensors
 from day0.runtime.engine.engine import Engine
-from day0.runtime.engine.lead import LeadingEngine
 from day0.runtime.models.decoder import Decoder
 from day0.runtime.parallel.reading import cut_out
 from day0.runtime.placement import parameter_paths, pieces
@@ -178,61 +175,6 @@ def values(context: CheckContext, *, tensors: int = 64, experts: int = 3) -> Out
     )
 
 
-def packed(context: CheckContext, *, experts: int = 3) -> Outcome:
-    """Packed experts as the runtime unpacks them, against a second decoder that reads the files by itself."""
-    files = context.files
-    if context.profile.quantization is None:
-        return NotChecked("na", "no weights are packed")
-    if files.tensors is None or files.folder is None:
-        return NO_HEADERS
-    if probe_upstream.runs_upstream(context):
-        return NotChecked("skip", "transformers unpacks the weights, and day0 cannot ask it for one expert")
-    specs = {spec.path: spec for spec in expected_tensors(context.profile)}
-    blocks = [
-        path.removesuffix(".gate.packed")
-        for path, spec in specs.items()
-        if path.endswith(".gate.packed") and spec.format == "mxfp4" and spec.experts
-    ]
-    if not blocks:
-        return NotChecked("skip", "a second decoder is there for MXFP4 of experts stored one by one")
-    engine = engine_of(context)
-    if isinstance(engine, LeadingEngine):
-        return NotChecked("skip", "ranks share the experts out: `values` holds each share against the files")
-    wrong: list[tuple[str, int]] = []
-    inspected = 0
-    for block in spread(blocks, 4):
-        chosen = list(spread(range(specs[f"{block}.gate.packed"].experts), experts))
-        with in_place(engine, layer_in(block)):
-            for one in engine.model.get_submodule(block).matrices(chosen):  # type: ignore[operator]
-                for part, matrix in (("gate", one.gate), ("up", one.up), ("down", one.down)):
-                    names = [list(specs[f"{block}.{part}.{leaf}"].names())[one.expert] for leaf in ("packed", "scale")]
-                    stored = (stored_tensor(files, name).view(torch.uint8).numpy() for name in names)
-                    inspected += 1
-                    if not np.array_equal(matrix.float().cpu().numpy(), decode_mxfp4(*stored)):
-                        wrong.append((f"{block}.{part}", one.expert))
-    where = Where(layer=layer_in(wrong[0][0]), tensor=wrong[0][0], operator="mxfp4_dequantize") if wrong else None
-    return Measured(
-        inspected=inspected,
-        values={"wrong": len(wrong), "matrices": inspected},
-        where=where,
-        message=f"expert {wrong[0][1]} of {wrong[0][0]} decodes to other numbers" if wrong else "",
-        hint="nibble order, scale bias or group axis of the packed format",
-    )
-
-
-def decode_mxfp4(packed: NDArray[np.uint8], scale: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """E2M1 by its definition (sign, two exponent bits with bias 1, one mantissa bit) times 2^(scale - 127)."""
-    high, low = np.divmod(packed, 16)
-    codes = np.stack((low, high), axis=-1).reshape(*packed.shape[:-1], -1)  # low nibble first
-    sign, magnitude = np.divmod(codes, 8)
-    exponent, mantissa = np.divmod(magnitude.astype(np.float64), 2)
-    value = np.where(exponent == 0, 0.5 * mantissa, 2.0 ** (exponent - 1) * (1 + 0.5 * mantissa))
-    grouped = (np.where(sign == 1, -value, value)).reshape(*scale.shape, -1)
-    factor = np.where(scale == 255, np.nan, 2.0 ** (scale.astype(np.float64) - 127))
-    decoded: NDArray[np.float32] = (grouped * factor[..., None]).reshape(codes.shape).astype(np.float32)
-    return decoded
-
-
 def sizes(context: CheckContext) -> Outcome:
     """Bytes held for weights against the profile's own formula, and bytes stored against the expected tensors."""
     if probe_upstream.runs_upstream(context):
@@ -251,6 +193,7 @@ def sizes(context: CheckContext) -> Outcome:
             continue  # experts that are read when they are chosen
         elements = spec.total_parameters if spec.zero_tail else count * prod(spec.shape)
         width = own[spec.path].itemsize if spec.path in engine.kept_as_stored else engine.dtype.itemsize
+        width = 8 if spec.dtype == "I64" else width  # tables of expert numbers
         packed_bytes = count * prod(spec.shape) * DTYPE_BITS[spec.dtype] // 8
         expected += packed_bytes if spec.format else elements * (4 if spec.keep_float32 else width)
     return Measured(

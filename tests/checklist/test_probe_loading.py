@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from day0.checklist import probe_loading
+from day0.checklist import probe_loading, probe_packed
 from day0.checklist.checklist import Measured, NotChecked
 from day0.checklist.probe_faults_inside import _kept
-from day0.checklist.probe_loading import decode_mxfp4, layer_in, parameters_of
+from day0.checklist.probe_loading import layer_in, parameters_of
 from day0.checklist.probe_paths import engine_of
+from day0.checklist.probe_second_decoder import mxfp4
 from day0.checklist.probe_stored import same_values
 from day0.checklist.target import CheckContext
+from day0.profile import packing_formats
 from day0.profile.read import read_profile
+
+FORMAT = packing_formats.mxfp4()
 
 
 def measured(outcome: object) -> Measured:
@@ -25,7 +29,7 @@ def measured(outcome: object) -> Measured:
 
 def test_the_second_decoder_on_a_row_worked_out_by_hand() -> None:
     packed = np.array([[0xE8, 0x9E, 0xC3, 0x5F] + [0] * 12], dtype=np.uint8)
-    found = decode_mxfp4(packed, np.array([[123]], dtype=np.uint8))
+    found = mxfp4(FORMAT, {"packed": packed, "scale": np.array([[123]], dtype=np.uint8)}, 1, 32)
     scale = 2.0**-4
     wanted = [-0.0, -4 * scale, -4 * scale, -0.5 * scale, 1.5 * scale, -2 * scale, -6 * scale, 3 * scale]
     assert found[0, :8].tolist() == wanted and not found[0, 8:].any()
@@ -33,7 +37,7 @@ def test_the_second_decoder_on_a_row_worked_out_by_hand() -> None:
 
 def test_the_second_decoder_keeps_groups_apart_and_knows_nan() -> None:
     packed = np.full((1, 32), 0x22, dtype=np.uint8)
-    found = decode_mxfp4(packed, np.array([[128, 255]], dtype=np.uint8))
+    found = mxfp4(FORMAT, {"packed": packed, "scale": np.array([[128, 255]], dtype=np.uint8)}, 1, 64)
     assert (found[0, :32] == 2.0).all() and np.isnan(found[0, 32:]).all()
 
 
@@ -77,9 +81,9 @@ def test_one_wrong_value_in_one_expert(kimi_k3: CheckContext) -> None:
     path = next(path for path in parameters if path.endswith("experts.down.packed"))
     with _kept(parameters[path]):
         parameters[path].data[0, 0, 0] += 1
-        assert measured(probe_loading.packed(kimi_k3)).values["wrong"] == 1
+        assert measured(probe_packed.packed(kimi_k3)).values["wrong"] == 1
         assert measured(probe_loading.values(kimi_k3, tensors=10_000)).values["wrong"] == 1
-    assert measured(probe_loading.packed(kimi_k3)).values["wrong"] == 0
+    assert measured(probe_packed.packed(kimi_k3)).values["wrong"] == 0
 
 
 def test_unexpected_tensors_are_counted_and_named(llama: CheckContext) -> None:
