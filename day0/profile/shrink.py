@@ -14,7 +14,7 @@ from day0.profile.profile import ArchitectureProfile, CrossAttention, GroupedQue
 from day0.profile.read import read_profile
 from day0.source.model_files import ModelFiles
 
-FEWEST_LAYERS = 4
+FEWEST_LAYERS = 3
 
 _PACKING = ("quantization_config", "compression_config")
 _PACKED_GROUP: Mapping[str, int] = {"group_size": 32}

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from closeness import worst_error
 
 from day0.profile.families.table import FAMILIES
 from day0.profile.read import read_profile
@@ -32,6 +31,9 @@ MORE: Mapping[str, dict[str, Any]] = {
     "gemma3": {"mm_tokens_per_image": 4, "vision_config.image_size": 56},
 }
 """What a class's defaults lack, or have wrong, for a model of the family."""
+INCONSISTENT = ("zai-org--GLM-4.5V",)
+"""Class defaults that transformers does not run either: 32 channel pairs are shared out where heads rotate 11."""
+
 RECIPES = tuple(recipe_names())
 DEFAULTS = tuple(
     (family.name, model_type)
@@ -53,17 +55,28 @@ def check(source: str, folder: Path) -> None:
     assert [finding for finding in findings if finding.severity == "error"] == []
     assert set(profile.unused_config_keys) <= set(full.unused_config_keys)
     assert set(layer_kinds(profile)) >= set(layer_kinds(full))
-    assert files.weight_bytes < 32 << 20
+    assert files.weight_bytes is not None and files.weight_bytes < 32 << 20
 
     settings = EngineSettings(device="cpu", dtype="float32", max_num_seqs=2, runtime="native")
     engine = load_engine(files, profile, settings)
     whole = engine.forward(IDS)
     assert torch.isfinite(whole).all()
     assert float(whole.std()) > 0.01, "logits tell tokens apart"
-    assert worst_error(engine.forward(IDS, chunk=7), whole) < 1e-4
-    two = engine.forward([*IDS, int(whole[-1].argmax())])
-    assert worst_error(two[: len(IDS)], whole) < 1e-4
-    assert torch.isfinite(two[-1]).all()
+    assert_same(engine.forward(IDS, chunk=7), whole)
+    longer = engine.forward([*IDS, int(whole[-1].argmax())])
+    assert_same(longer[: len(IDS)], whole)
+    assert torch.isfinite(longer[-1]).all()
+
+
+def assert_same(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    """The typical token to rounding; a single one may stand where rounding is amplified.
+
+    Random hyper-connections do that: one unit in the last place of the embeddings, in a whole forward, moved one token
+    of tiny DeepSeek V4 by 9e-4 and the median token by 2e-7. A wrong expert, mask or position moves far more.
+    """
+    errors = (found - wanted).abs().amax(1) / wanted.abs().max()
+    assert float(errors.median()) < 1e-5
+    assert float(errors.max()) < 1e-2
 
 
 def defaults(model_type: str, architectures: tuple[str, ...], name: str) -> dict[str, Any]:
@@ -91,7 +104,9 @@ def test_a_recipe(recipe: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", SHARED_CONFIGS, ids=lambda path: path.parent.name)
-def test_a_published_config(config: Path, tmp_path: Path) -> None:
+def test_a_published_config(config: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if config.parent.name in INCONSISTENT:
+        request.applymarker(pytest.mark.xfail(strict=True, raises=RuntimeError, reason="sections for wider heads"))
     if not read_profile(resolve(str(config))).native:
         pytest.skip("runs through transformers, if at all")
     check(str(config), tmp_path / "model")

@@ -73,7 +73,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "sliding_window": 8,
         "use_sliding_window": True,
         "max_window_layers": 3,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
     "mixtral": {},
     "mixtral window": {"sliding_window": 8},
