@@ -98,7 +98,7 @@ def table(rows: Iterable[Row]) -> list[str]:
 
 
 def load_lines(model: str, runs: int) -> list[str]:
-    found = [measure(sys.executable, "day0", "load", model, "bfloat16", 1) for _ in range(runs)]
+    found = [measure(sys.executable, "day0", "load", model, "stored", 1) for _ in range(runs)]
     ours = statistics.median(run["day0_s"] for run in found)
     theirs = statistics.median(min(run["load_file_s"], run["load_file_again_s"]) for run in found)
     return [
