@@ -60,7 +60,12 @@ RUNTIME_MAY_IMPORT: dict[str, set[str]] = {
     "skeleton_folder": set(),
     "skeleton_tokenizer": set(),
     "server": {
-        "engine", "batch", "tokenizer", "vision.images", "vision.preprocess", "vision.preprocess_config",
+        "engine",
+        "batch",
+        "tokenizer",
+        "vision.images",
+        "vision.preprocess",
+        "vision.preprocess_config",
         "vision.prompt",
     },
 }

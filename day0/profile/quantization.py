@@ -98,6 +98,10 @@ class WeightFormat:
     def counted(self) -> tuple[StoredPart, ...]:
         return tuple(part for part in self.parts if part.counted)
 
+    def part(self, role: str) -> StoredPart:
+        """The part of a role that the format has."""
+        return next(part for part in self.parts if part.role == role)
+
     @property
     def keeps_order(self) -> bool:
         """Whether the numbers lie as in the unpacked matrix, one element each."""

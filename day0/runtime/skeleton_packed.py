@@ -54,6 +54,8 @@ def random_part(spec: TensorSpec, facts: PackedMatrixFacts, generator: torch.Gen
     """Values of one stored part, in its own dtype."""
     shape, dtype = spec.shape, DTYPES[spec.dtype]
     match spec.path.rpartition(".")[2]:
+        case "packed" if dtype == torch.int8:  # bytes with a sign, of two codes each
+            return torch.randint(-128, 128, shape, dtype=dtype, generator=generator)
         case "packed" | "zero_point" | "zero_below":
             return _bits(shape, dtype, generator)
         case "weight" if dtype == torch.int8:

@@ -69,14 +69,9 @@ def check(source: str, folder: Path) -> None:
 
 
 def assert_same(found: torch.Tensor, wanted: torch.Tensor) -> None:
-    """The typical token to rounding; a single one may stand where rounding is amplified.
-
-    Random hyper-connections do that: one unit in the last place of the embeddings, in a whole forward, moved one token
-    of tiny DeepSeek V4 by 9e-4 and the median token by 2e-7. A wrong expert, mask or position moves far more.
-    """
+    """To rounding, as it adds up over some layers. A wrong expert, mask or position moves far more."""
     errors = (found - wanted).abs().amax(1) / wanted.abs().max()
-    assert float(errors.median()) < 1e-5
-    assert float(errors.max()) < 1e-2
+    assert float(errors.max()) < 1e-4
 
 
 def defaults(model_type: str, architectures: tuple[str, ...], name: str) -> dict[str, Any]:
