@@ -16,8 +16,8 @@ class Storage:
     `joined` names tensors that hold several of ours one after another along their output axis, by the path without
     the leaf ("ffn.experts.gate_up": the paths of gate and up); those of `by_turns` go through the pieces that
     they are cut into (key heads, rows): that of each part, then the next. With `stacked_experts` all experts of a layer
-    are one tensor, expert first; with `input_first` such matrices are [expert, in, out]. `unit_axis` lists paths that are
-    stored with a first axis of 1, `float32` those that are float32 whatever the model's dtype.
+    are one tensor, expert first; with `input_first` such matrices are [expert, in, out]. `unit_axis` lists paths that
+    are stored with a first axis of 1, `float32` those that are float32 whatever the model's dtype.
     """
 
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

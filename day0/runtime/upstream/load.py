@@ -26,7 +26,8 @@ def load_decoder(
 ) -> tuple[UpstreamDecoder, LoadReport]:
     """The model in `dtype` on `device`, with the profile completed by what transformers knows.
 
-    `attention` names one of transformers' implementations, where its own choice is not wanted. Raises InputError where tensors are missing or have other shapes, CannotSay where transformers does not load it.
+    `attention` names one of transformers' implementations, where its own choice is not wanted. Raises InputError
+    where tensors are missing or have other shapes, CannotSay where transformers does not load it.
     """
     started = time.perf_counter()
     model, account = load_model(files, definition, dtype, device, attention)
