@@ -160,7 +160,7 @@ CASES: Mapping[str, Cases] = {
     ),
     "block_indexer_topk": Cases(
         ("index_heads", "head_dim", "chosen", "block"),
-        rows("tokens slots index_heads head_dim chosen", (1, 2, 1, 1, 1), (13, 100, 3, 50, 4), (2, 1200, 16, 128, 128)),
+        rows("tokens slots index_heads head_dim chosen", (1, 2, 1, 1, 1), (5, 40, 3, 10, 5), (2, 1200, 16, 128, 128)),
         tuple({"block": block, "local_blocks": local} for block in (1, 7, 128) for local in (0, 1)),
     ),
     "block_sparse_attention": Cases(
@@ -168,7 +168,7 @@ CASES: Mapping[str, Cases] = {
         rows(
             "tokens slots heads kv_heads index_heads head_dim chosen",
             (1, 2, 1, 1, 1, 2, 1),
-            (13, 100, 12, 6, 3, 50, 4),
+            (13, 100, 12, 6, 3, 50, 5),
             (2, 600, 128, 16, 16, 256, 128),
         ),
         tuple({"scale": 0.2, "block": block} for block in (1, 7, 128)),

@@ -99,6 +99,10 @@ def command(
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON document here as well.")] = None,
 ) -> ExitCode:
     """Run a checklist on a model and say whether it is ready here."""
+    if stream and target != "runtime":
+        raise InputError("the server behind a URL holds its weights as it likes", where="--stream")
+    if stream and nproc > 1:
+        raise InputError("ranks hold their shares of the weights", where="--stream", hint="leave out --nproc")
     checked = _checked_plan(plan, model, target)
     settings = (checked.settings() if checked is not None else {}) | {
         "device": device,

@@ -40,5 +40,5 @@ def test_four_ranks_are_one(world: World, check: Check, name: str, layout: dict[
 
 
 def test_heads_that_do_not_divide_are_refused(world: World, check: Check) -> None:
-    with pytest.raises(InputError, match="gqa-heads: 8 gqa heads do not divide by 3 ranks"):
+    with pytest.raises(InputError, match="gqa-heads: 4 gqa heads do not divide by 3 ranks"):
         check(world, "llama-3.1-8b", tp=3)
