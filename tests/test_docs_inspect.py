@@ -32,7 +32,7 @@ def test_the_scaffold_is_real(
     assert main(command.split()) == 1
     printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.rstrip().splitlines())
     assert f"$ day0 {command}\n{printed}\n```" in PAGE
-    for path in (tmp_path / "kernels" / "ssd_chunk_scan").glob("*[a-z].*"):
+    for path in (tmp_path / "kernels" / "query_key_mean").glob("*[a-z].*"):
         assert f"`{path.name}`" in PAGE or path.name == "__init__.py"
 
 

@@ -22,6 +22,12 @@ HYBRID: dict[str, Any] = {
     "num_experts_per_tok": 2, "moe_intermediate_size": 40, "moe_shared_expert_intermediate_size": 56,
     "moe_latent_size": 32, "dtype": "bfloat16",
 }  # fmt: skip
+LACKING: dict[str, Any] = {
+    "model_type": "zaya", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 100, "num_experts": 6, "moe_intermediate_size": 40,
+    "router_hidden_size": 20, "cca_time0": 2, "cca_time1": 2, "dtype": "bfloat16",
+}  # fmt: skip
+"""A model with operators that nothing here runs on a CPU."""
 HOSTILE = "<script>alert('x')</script>"
 
 
@@ -29,6 +35,13 @@ HOSTILE = "<script>alert('x')</script>"
 def hybrid(tmp_path: Path) -> Path:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(HYBRID))
+    return path
+
+
+@pytest.fixture
+def lacking_model(tmp_path: Path) -> Path:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LACKING))
     return path
 
 
@@ -42,28 +55,28 @@ def inspect(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict
 
 
 class TestScaffold:
-    def test_a_package_per_gap(self, inspect, hybrid: Path, tmp_path: Path) -> None:
-        status, document = inspect(hybrid, "--scaffold", tmp_path / "out")
+    def test_a_package_per_gap(self, inspect, lacking_model: Path, tmp_path: Path) -> None:
+        status, document = inspect(lacking_model, "--scaffold", tmp_path / "out")
         lacking = {need["name"] for need in document["operators"] if need["status"] in ("gap", "constraint")}
-        assert status == 1 and "ssd_chunk_scan" in lacking
+        assert status == 1 and "query_key_mean" in lacking
         scaffold = document["scaffold"]
         assert {*scaffold["operators"]} == lacking and scaffold["without_reference"] == []
         written = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.*")}
         assert {*scaffold["files"]} == written and len(written) == 9 * len(lacking)
 
-    def test_files_that_were_edited_are_not_touched(self, inspect, hybrid: Path, tmp_path: Path, capsys) -> None:
+    def test_files_that_were_edited_are_not_touched(self, inspect, lacking_model: Path, tmp_path: Path, capsys) -> None:
         out = tmp_path / "out"
-        options = ("--scaffold", out, "--operator", "relu2", "--operator", "rms_norm")
-        inspect(hybrid, *options)
-        assert inspect(hybrid, *options)[0] == 1  # the same again
-        stub = out / "relu2" / "kernel_triton.py"
+        options = ("--scaffold", out, "--operator", "token_delay", "--operator", "rms_norm")
+        inspect(lacking_model, *options)
+        assert inspect(lacking_model, *options)[0] == 1  # the same again
+        stub = out / "token_delay" / "kernel_triton.py"
         stub.write_text("mine")
         (out / "rms_norm" / "reference.py").unlink()
-        assert main(["inspect", str(hybrid), *map(str, options)]) == 2
+        assert main(["inspect", str(lacking_model), *map(str, options)]) == 2
         captured = capsys.readouterr()
         assert str(stub) in captured.err and "--force" in captured.err and captured.out == ""
         assert stub.read_text() == "mine" and not (out / "rms_norm" / "reference.py").exists()
-        inspect(hybrid, *options, "--force")
+        inspect(lacking_model, *options, "--force")
         assert "triton.jit" in stub.read_text() and (out / "rms_norm" / "reference.py").exists()
 
     def test_an_operator_that_is_not_lacking_can_be_named(self, inspect, tiny_llama: Path, tmp_path: Path) -> None:
@@ -92,8 +105,8 @@ class TestScaffold:
         captured = capsys.readouterr()
         assert says in captured.err and captured.out == ""
 
-    def test_the_gaps_name_the_command(self, inspect, hybrid: Path) -> None:
-        assert f"day0 inspect {hybrid} --scaffold kernels" in inspect(hybrid)[1]["next"]
+    def test_the_gaps_name_the_command(self, inspect, lacking_model: Path) -> None:
+        assert f"day0 inspect {lacking_model} --scaffold kernels" in inspect(lacking_model)[1]["next"]
 
 
 class TestTrace:

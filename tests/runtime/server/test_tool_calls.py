@@ -42,6 +42,8 @@ def folder(tiny_llama, tmp_path_factory):
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": TEMPLATE}))
     (folder / "chat_template.jinja").unlink(missing_ok=True)
+    model = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(model | {"max_position_embeddings": 4096}))
     return folder
 
 
