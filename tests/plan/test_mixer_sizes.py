@@ -51,6 +51,7 @@ def test_a_rank_keeps_what_the_profile_says(shared: Path) -> None:
             assert cache.state_bytes == sizes.state_bytes_per_sequence
 
 
+@pytest.mark.slow
 def test_every_family_gets_a_verdict(shared: Path) -> None:
     """No family that the profile explains is answered by "cannot say", but for rows of another encoder."""
     for profile in corpus(shared):
