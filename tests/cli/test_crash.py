@@ -26,11 +26,11 @@ def test_values_of_secret_options_are_hidden_everywhere(arguments: list[str], se
 
 
 def test_secrets_of_the_environment_and_of_addresses_are_hidden() -> None:
-    environment = {"HF_TOKEN": "0123456789abcdef", "HOME": "/home/someone", "KEY": "short"}
+    environment = {"HF_TOKEN": "0123456789abcdef", "HOME": "/u/someone", "KEY": "short"}
     text = redact(
-        "0123456789abcdef hf_abcdefghijkl sk-abcdefghijkl https://user:word@host/x /home/someone short", [], environment
+        "0123456789abcdef hf_abcdefghijkl sk-abcdefghijkl https://user:word@host/x /u/someone short", [], environment
     )
-    assert text == "[redacted] [redacted] [redacted] https://[redacted]@host/x /home/someone short"
+    assert text == "[redacted] [redacted] [redacted] https://[redacted]@host/x /u/someone short"
 
 
 def test_ordinary_options_stay() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -13,7 +14,7 @@ from day0.runtime.vision.grid import PatchGrid, checked_grids
 from day0.runtime.vision.preprocess import ImageInput
 
 
-class ImageEncoder(nn.Module):
+class ImageEncoder(nn.Module, ABC):
     """Tower and projector; parameters carry the paths of the profile's tensors below "vision.".
 
     Subclasses say how patches become embeddings. `width` is that of an embedding: the text model's, once more for
@@ -25,9 +26,9 @@ class ImageEncoder(nn.Module):
         self.spec = spec
         self.width = width
 
+    @abstractmethod
     def embed(self, pixel_values: torch.Tensor, items: Sequence[PatchGrid], trace: Trace | None) -> torch.Tensor:
         """[patches, ...] of all items in turn -> [merged, width]."""
-        raise NotImplementedError
 
     @torch.inference_mode()
     def encode(
