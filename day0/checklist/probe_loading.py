@@ -193,9 +193,9 @@ def sizes(context: CheckContext) -> Outcome:
             continue  # experts that are read when they are chosen
         elements = spec.total_parameters if spec.zero_tail else count * prod(spec.shape)
         width = own[spec.path].itemsize if spec.path in engine.kept_as_stored else engine.dtype.itemsize
-        width = 8 if spec.dtype == "I64" else width  # tables of expert numbers
-        packed_bytes = count * prod(spec.shape) * DTYPE_BITS[spec.dtype] // 8
-        expected += packed_bytes if spec.format else elements * (4 if spec.keep_float32 else width)
+        stored_bytes = count * prod(spec.shape) * DTYPE_BITS[spec.dtype] // 8
+        as_it_lies = bool(spec.format) or spec.dtype.startswith("I")  # packed, or a table of expert numbers
+        expected += stored_bytes if as_it_lies else elements * (4 if spec.keep_float32 else width)
     return Measured(
         inspected=len(own),
         values={

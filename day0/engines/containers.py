@@ -8,8 +8,8 @@ from day0.errors import InputError
 SHARED_MEMORY_GIB = 32
 """Room for the ranks of a node to exchange tensors through /dev/shm."""
 
-HUB_CACHE = "/root/.cache/huggingface"
-"""Where the engines' images look for models of the hub."""
+HUB_CACHE = "/hf"
+"""Where the cache of hub models is mounted; containers are told by HF_HOME, whoever they run as."""
 
 RESOURCES = {
     "nvidia": "nvidia.com/gpu",

@@ -29,7 +29,11 @@ def _service(request: LaunchRequest, launch: Launch, argv: tuple[str, ...]) -> d
         "restart": "on-failure",
         "volumes": _volumes(request),
         # the token is passed on from the shell of `docker compose`, never written down
-        "environment": {"HF_TOKEN": "${HF_TOKEN:-}", **{name: _literal(word) for name, word in launch.env.items()}},
+        "environment": {
+            "HF_TOKEN": "${HF_TOKEN:-}",
+            "HF_HOME": HUB_CACHE,
+            **{name: _literal(word) for name, word in launch.env.items()},
+        },
         **_devices(request),
     }
 

@@ -73,7 +73,11 @@ def _pod(request: LaunchRequest, launch: Launch, argv: tuple[str, ...], *, serve
         "name": "engine",
         "image": launch.image,
         "command": ["/bin/sh", "-c", _literal(f"{variables}exec {shell_line(argv)}")],
-        "env": [_token(), *({"name": name, "value": _literal(value)} for name, value in launch.env.items())],
+        "env": [
+            _token(),
+            {"name": "HF_HOME", "value": HUB_CACHE},
+            *({"name": name, "value": _literal(value)} for name, value in launch.env.items()),
+        ],
         "resources": {"limits": {resource(request): gpus_of_a_node(request)}},
         "volumeMounts": [{"name": name, "mountPath": path} for name, (path, _) in volumes.items()],
     }
@@ -89,7 +93,7 @@ def _volumes(request: LaunchRequest) -> dict[str, tuple[str, dict[str, Any]]]:
     """What is mounted where: shared memory, the node's own cache of hub models, and a model's folder."""
     volumes: dict[str, tuple[str, dict[str, Any]]] = {
         "shm": ("/dev/shm", {"emptyDir": {"medium": "Memory", "sizeLimit": f"{SHARED_MEMORY_GIB}Gi"}}),
-        "hub": (HUB_CACHE, {"hostPath": {"path": HUB_CACHE, "type": "DirectoryOrCreate"}}),
+        "hub": (HUB_CACHE, {"hostPath": {"path": f"/var/lib{HUB_CACHE}", "type": "DirectoryOrCreate"}}),
     }
     folder = model_folder(request)
     if folder is not None:

@@ -161,7 +161,7 @@ def test_compose_has_a_service_per_node_and_fills_in_the_head_only(request_for: 
         assert all(word == "${HEAD_ADDRESS}" for word in words if "$" in word.replace("$$", ""))
         devices = service["deploy"]["resources"]["reservations"]["devices"]
         assert devices == [{"driver": "nvidia", "count": 8, "capabilities": ["gpu"]}]
-        assert service["environment"] == {"HF_TOKEN": "${HF_TOKEN:-}", **launch.env}
+        assert service["environment"] == {"HF_TOKEN": "${HF_TOKEN:-}", "HF_HOME": "/hf", **launch.env}
 
 
 def test_amd_gpus_reach_a_container_as_devices(request_for: Any, tmp_path: Path) -> None:

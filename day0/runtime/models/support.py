@@ -136,6 +136,8 @@ def _odd_parts(layer: LayerSpec) -> str | None:
     if strange := {*layer.norms, *layer.unit_norms} - _PLACES:
         return f"{place}: norms in {', '.join(sorted(strange))}"
     rope = getattr(layer.mixer, "rope", None)
+    if isinstance(rope, RopeSpec) and rope.sections and sum(rope.sections) != rope.dim // 2:
+        return f"{place}: rotary sections {list(rope.sections)} for {rope.dim // 2} pairs of channels"
     if isinstance(rope, RopeSpec) and rope.scaling == "dynamic" and "alpha" not in dict(rope.parameters):
         # Its base would follow the length of the longest sequence: a prompt would read keys turned by another base.
         return f"{place}: rope scaling 'dynamic' without alpha"

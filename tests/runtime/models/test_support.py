@@ -80,6 +80,7 @@ def experts(change: dict[str, Any]) -> Callable[[], ArchitectureProfile]:
     ("make", "named"),
     [
         (gqa({"rope": RopeSpec(1e4, 128, scaling="longrope")}), "longrope"),
+        (gqa({"rope": RopeSpec(1e4, 128, sections=(8, 12, 12))}), "for 64 pairs"),
         (gqa({"rope": RopeSpec(1e4, 128, scaling="dynamic", parameters=(("factor", 2.0),))}), "without alpha"),
         (dense({"gated": False, "activation": ActivationSpec("situ", 4.0)}), "not gated"),
         (dense({"activation": ActivationSpec("relu2")}), "relu2"),
