@@ -16,13 +16,14 @@ from day0.runtime.models.expert_weights import PackedExperts, PackedMatrix, Plai
 from day0.runtime.placement import parameter_paths, pieces
 from day0.runtime.quant.parts import PackedParts
 from day0.runtime.quant.workspace import Workspace
+from day0.runtime.weights import MAPPED_AT_ONCE
 from day0.source.model_files import ModelFiles
 
 
 class ExpertStore:
     """One expert's share of stored tensors, by the path of the parameter that would hold it for all experts.
 
-    Files stay open, and mapped, only inside `reading`. With `keep`, what was read stays in host memory, and nothing is
+    Files stay open, and mapped, only inside `reading`, and of a file no more than MAPPED_AT_ONCE bytes. With `keep`, what was read stays in host memory, and nothing is
     read twice. `bytes_read` counts what was handed out.
     """
 
@@ -34,6 +35,7 @@ class ExpertStore:
         self._kept: dict[tuple[str, int], torch.Tensor] | None = {} if keep else None
         self._claimed: set[str] = set()
         self._open: dict[str, Any] = {}
+        self._mapped = 0  # bytes handed out since files were last closed
         self.bytes_read = 0
 
     def check_shapes(self) -> None:
@@ -65,7 +67,7 @@ class ExpertStore:
         try:
             yield
         finally:
-            self._open.clear()  # the last reference to a file closes it and gives its pages back
+            self._close()
 
     def read(self, path: str, expert: int) -> torch.Tensor:
         """The stored share of one expert, as its modules would hold it; raises InputError for a broken file."""
@@ -78,12 +80,20 @@ class ExpertStore:
         if not spec.experts:
             share = share[expert]
         self.bytes_read += share.nbytes
+        self._mapped += share.nbytes
         if self._kept is not None:
             share = self._kept[path, expert] = share.clone()
         return share
 
+    def _close(self) -> None:
+        """Give mapped pages back, once those who were handed some have let them go."""
+        self._open.clear()
+        self._mapped = 0
+
     def _stored(self, name: str, where: str) -> torch.Tensor:
         shard = self._headers[name].shard
+        if self._mapped > MAPPED_AT_ONCE:
+            self._close()
         try:
             if shard not in self._open:
                 self._open[shard] = safe_open(self._folder / shard, framework="pt")

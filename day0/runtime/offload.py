@@ -37,6 +37,9 @@ class LayerStore:
         in_host: bool = False,
     ) -> None:
         self._layers = decoder.layers
+        self._tables = {f"{name}.": getattr(decoder, name) for name in ("embed", "lm_head") if getattr(decoder, name)}
+        self._table_specs = tuple(spec for spec in specs if spec.path.startswith(tuple(self._tables)))
+        self._kept_as_stored = decoder.kept_as_stored
         self._files, self._experts = files, experts
         self._dtype, self._device = dtype, device
         self._specs = [
@@ -95,6 +98,14 @@ class LayerStore:
                 yield
             finally:
                 _empty(self._layers[index])
+
+    @contextmanager
+    def holding_head(self) -> Iterator[None]:
+        """The head's rows, which on a host are pages of its file; they are given back by mapping the file anew."""
+        yield
+        if self._device.type == "cpu":
+            files, kept = self._files, self._kept_as_stored
+            load_weights(self._tables, self._table_specs, files, self._dtype, self._device, kept)
 
     def _fetch(self, index: int) -> None:
         if self._host is None:

@@ -28,6 +28,9 @@ POISON_BYTE = 255
 PLAIN_FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 """Stored dtypes whose numbers mean what they say; narrower ones need scales that a plain copy would lose."""
 
+MAPPED_AT_ONCE = 256 << 20
+"""Bytes read of a file before it is closed and opened anew: pages of a mapping count as ours until it is closed."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
@@ -86,7 +89,7 @@ def load_weights(
         if spec.path in as_stored:
             homes[spec.path].dtype = DTYPES[files.tensors[spec.name].dtype]
     count = bytes_read = 0
-    for shard, reads in _by_shard(specs, files.tensors, shares).items():
+    for shard, reads in _portions(_by_shard(specs, files.tensors, shares), files.tensors):
         try:
             with safe_open(files.folder / shard, framework="pt") as stored:
                 for read in reads:
@@ -180,6 +183,22 @@ def _by_shard(
     for shard in reads.values():
         shard.sort(key=lambda read: headers[read.name].begin)
     return dict(sorted(reads.items()))
+
+
+def _portions(
+    by_shard: Mapping[str, list[_Read]], headers: Mapping[str, TensorHeader]
+) -> Iterator[tuple[str, list[_Read]]]:
+    """Shards with their reads, those of a large one in several turns of MAPPED_AT_ONCE bytes or one tensor."""
+    for shard, reads in by_shard.items():
+        turn: list[_Read] = []
+        size = 0
+        for read in reads:
+            if turn and size + headers[read.name].nbytes > MAPPED_AT_ONCE:
+                yield shard, turn
+                turn, size = [], 0
+            turn.append(read)
+            size += headers[read.name].nbytes
+        yield shard, turn
 
 
 def check_present(specs: Iterable[TensorSpec], headers: Mapping[str, TensorHeader]) -> None:

@@ -28,15 +28,20 @@ from day0.runtime.quant.workspace import Workspace
 
 
 class Holding(Protocol):
-    """Has the weights of a layer in place for as long as a block runs."""
+    """Has the weights of a layer, or of the head, in place for as long as a block runs."""
 
     def holding(self, index: int) -> AbstractContextManager[None]: ...
+
+    def holding_head(self) -> AbstractContextManager[None]: ...
 
 
 class Resident:
     """Weights that are always in place."""
 
     def holding(self, index: int) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def holding_head(self) -> AbstractContextManager[None]:
         return nullcontext()
 
 
@@ -86,7 +91,8 @@ class Decoder(nn.Module):
                 self.layers[spec.index](stream, LayerContext(spec.index, batch, cache, rotations, carried))
             self._add_features(stream, batch, spec.index)
         if self.ranks.last_stage:
-            logits = self._head(stream, batch)
+            with self.store.holding_head():
+                logits = self._head(stream, batch)
         else:
             self.ranks.pp.hand_on(stream.packed(), self.ranks.place.stage + 1)
             shape = (batch.rows.shape[0], self.profile.vocab_size)
