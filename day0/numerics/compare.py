@@ -16,19 +16,19 @@ NodeVerdict = Literal["same", "within tolerance", "deviates", "not checked"]
 Verdict = Literal["equal", "deviates", "incomplete"]
 
 LAYER_POINTS = (
-    "mixer_mix",
     "mixer_mix_weights",
+    "mixer_mix",
     "mixer_in",
     "mixer",
     "mixer_out",
-    "ffn_mix",
     "ffn_mix_weights",
+    "ffn_mix",
     "ffn_in",
     "ffn",
     "ffn_out",
     "output",
 )
-OUTER_POINTS = ("vision", "embed", "layers", "output_mix", "output_mix_weights", "norm", "logits")
+OUTER_POINTS = ("vision", "embed", "layers", "output_mix_weights", "output_mix", "norm", "logits")
 _LAYER_NAME = re.compile(r"layers\.(\d+)\.(.+)")
 
 

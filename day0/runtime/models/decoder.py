@@ -144,8 +144,8 @@ class Decoder(nn.Module):
         normed = self.norm(mix[batch.rows])
         if batch.trace is not None:
             if weights is not None:
-                batch.trace.save("output_mix", mix)
                 batch.trace.save("output_mix_weights", weights)
+                batch.trace.save("output_mix", mix)
             normed = batch.trace.passed("norm", normed)
         own, ends, tp = self.lm_head, self.profile.ends, self.ranks.tp
         columns = self.profile.vocab_size

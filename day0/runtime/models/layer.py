@@ -167,8 +167,8 @@ class DecoderLayer(nn.Module):
     def _read(self, branch: str, site: Site, stream: Stream, context: LayerContext) -> torch.Tensor:
         x, weights = site.read(stream)
         if weights is not None:
-            context.save(f"{branch}_mix", x)
             context.save(f"{branch}_mix_weights", weights)
+            context.save(f"{branch}_mix", x)
         return x
 
 
