@@ -124,7 +124,7 @@ def planner_of(row: dict[str, Any], profile: ArchitectureProfile) -> Planner:
         max_num_seqs=int(number(seqs) or 0) or None,
         max_batched_tokens=int(number(tokens) or 0) or None,
         speculate=profile.mtp is not None and ("MTP" in str(flags.get("speculative", "")) or drafts(flags)),
-        drafted_tokens=int(number(flags.get("num_speculative_tokens")) or 1),
+        drafted_tokens=int(number(flags.get("num_speculative_tokens")) or 0) or None,
     )
     return Planner(profile, cluster_of(row), accounting_for(engine, row["engine_version"]), workload)
 

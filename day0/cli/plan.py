@@ -50,6 +50,7 @@ def command(
     max_num_batched_tokens: options.MaxBatchedTokens = None,
     load: options.Load = None,
     speculate: options.Speculate = None,
+    drafted_tokens: options.DraftedTokens = None,
     engine_arg: options.EngineArg = None,
     redundant_experts: options.RedundantExperts = None,
     rank_by: options.RankBy = options.Goal.THROUGHPUT,
@@ -80,6 +81,7 @@ def command(
         "max_num_seqs": max_num_seqs,
         "max_batched_tokens": max_num_batched_tokens,
         "speculate": speculate,
+        "drafted_tokens": drafted_tokens,
         "redundant_experts": redundant_experts,
     }
     workload = _workload(saved, profile, asked)
@@ -133,6 +135,8 @@ def _workload(
         if "context" in given:  # the old request may not fit into the new context
             kept["prompt"] = kept["decode"] = None
         given = {name: value for name, value in {**kept, **given}.items() if value is not None}
+    if asked["drafted_tokens"] is not None and not given.get("speculate"):
+        raise InputError("--drafted-tokens, but nothing drafts them", hint="add --speculate")
     return make_workload(profile, **given)  # type: ignore[arg-type]
 
 

@@ -88,6 +88,10 @@ Speculate = Annotated[
     bool | None,
     typer.Option("--speculate/--no-speculate", help="Load the model's own predictors of further tokens. [default: no]"),
 ]
+DraftedTokens = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Tokens drafted at a time with --speculate. [default: the engine's]"),
+]
 RedundantExperts = Annotated[
     int | None,
     typer.Option(min=0, metavar="N", help="Experts of each layer kept twice, to even out the load. [default: 0]"),

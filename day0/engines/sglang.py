@@ -14,6 +14,7 @@ from day0.engines.launch import (
     too_old,
 )
 from day0.plan.engine_version import Release, is_since
+from day0.plan.memory_sglang import SGLANG_DRAFTED
 
 INIT_PORT = 20000
 _OWN_SIZE = Release((0, 5, 23), "2026-10-30")
@@ -34,6 +35,11 @@ def _replicas(request: LaunchRequest) -> bool:
 def _is_older(request: LaunchRequest) -> bool:
     """Before 0.5.23 DP attention is `--dp-size N --enable-dp-attention`; from there on it has a size of its own."""
     return not is_since(request.engine_version, _OWN_SIZE)
+
+
+def _drafted(request: LaunchRequest) -> int:
+    """Tokens drafted one after another; SGLang's count of draft tokens has the verified one as well."""
+    return request.workload.drafted(SGLANG_DRAFTED)
 
 
 def _settings(request: LaunchRequest, name: str) -> int | float | None:
@@ -58,6 +64,9 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--max-mamba-cache-size", lambda r, _: _settings(r, "state_slots")),
     Flag("--kv-cache-dtype", lambda r, _: _KV_DTYPES.get(r.workload.kv_dtype)),
     Flag("--speculative-algorithm", lambda r, _: "NEXTN" if r.workload.speculate else None),
+    Flag("--speculative-num-steps", lambda r, _: _drafted(r) or None),
+    Flag("--speculative-eagle-topk", lambda r, _: 1 if _drafted(r) else None),
+    Flag("--speculative-num-draft-tokens", lambda r, _: _drafted(r) + 1 if _drafted(r) else None),
     Flag("--nnodes", lambda r, _: r.nodes if r.nodes > 1 else None),
     Flag("--node-rank", lambda r, node: node.times(1) if r.nodes > 1 else None),
     Flag("--dist-init-addr", lambda r, _: f"{HEAD}:{INIT_PORT}" if r.nodes > 1 else None),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from day0.engines.flag_table import flag_table
 from day0.engines.launch import (
     HEAD,
@@ -13,9 +15,9 @@ from day0.engines.launch import (
     stage_partition,
     too_old,
 )
+from day0.plan.unprofiled import VLLM_DRAFTED
 
 RPC_PORT = 13345
-_PREDICTORS = '{"method": "mtp", "num_speculative_tokens": 1}'
 IMAGES = {
     "nvidia": "vllm/vllm-openai:v{}",
     "amd": "vllm/vllm-openai-rocm:v{}",
@@ -50,6 +52,11 @@ def _tower(request: LaunchRequest) -> str | None:
     return "data" if tower is not None and tower.num_heads % request.plan.layout.attention_tp else None
 
 
+def _predictors(request: LaunchRequest) -> str | None:
+    drafted = request.workload.drafted(VLLM_DRAFTED)
+    return json.dumps({"method": "mtp", "num_speculative_tokens": drafted}) if drafted else None
+
+
 FLAGS: tuple[Flag, ...] = (
     Flag("--revision", lambda r, _: r.revision),
     Flag("--tensor-parallel-size", lambda r, _: r.plan.layout.tp),
@@ -71,7 +78,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--max-num-batched-tokens", lambda r, _: _settings(r, "max_batched_tokens")),
     Flag("--gpu-memory-utilization", lambda r, _: _settings(r, "mem_fraction")),
     Flag("--kv-cache-dtype", lambda r, _: _KV_DTYPES.get(r.workload.kv_dtype)),
-    Flag("--speculative-config", lambda r, _: _PREDICTORS if r.workload.speculate else None),
+    Flag("--speculative-config", lambda r, _: _predictors(r)),
     Flag("--mm-encoder-tp-mode", lambda r, _: _tower(r)),
     Flag("--nnodes", lambda r, _: r.nodes if r.nodes > 1 and not _spans_by_replicas(r) else None),
     Flag("--node-rank", lambda r, node: node.times(1) if r.nodes > 1 and not _spans_by_replicas(r) else None),

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from day0.plan.activations import forward_peak, logits_peak
 from day0.plan.cluster import GIB, Cluster, Gpu
+from day0.plan.engine_version import Release, is_since
 from day0.plan.kv_formats import kernel_entry, pending_planes, shared_part
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import divisors, expert_pool, fill, is_routed, stage_layouts, whole_products
@@ -25,11 +26,13 @@ from day0.profile.profile import ArchitectureProfile, CachePlane, Mixer
 DEFAULT_NUM_SEQS = 256
 SPECULATING_NUM_SEQS = 48
 """Requests at once that SGLang lowers its limit to where it drafts and none is asked for."""
-_DEFAULTS = ((20, 2048, 8, 8), (35, 2048, 24, 80), (60, 4096, 32, 160), (160, 8192, 256, 512))
+_SMALL_CARDS = Release((0, 5, 23), "2026-10-30")
+_DEFAULTS = ((20, 2048, 8, 8), (35, 4096, 48, 160), (60, 4096, 32, 160), (160, 8192, 256, 512))
 """Below so many GiB: tokens of a chunk, and the largest batch with a graph below tp 4 and from it on."""
+_OLDER_DEFAULTS = ((20, 2048, 8, 8), (35, 2048, 24, 80), *_DEFAULTS[2:])
 _LARGEST_DEFAULTS = (16384, 512, 512)
-_DRAFTED_STATES = 4
-"""States set aside for a speculating request: one for each token of a draft of three and the one before."""
+SGLANG_DRAFTED = 3
+"""Tokens that SGLang drafts unless told how many; a speculating request has a state for each and the one before."""
 _MIB = 2**20
 _CONTEXT = int(0.25 * GIB)
 _COMMUNICATORS = int(0.13 * GIB)
@@ -154,7 +157,9 @@ class SglangAccounting:
         state, slots, asked = state_pool(need, rest)
         capacity, pool = self._pools(need, rest - state, slots)
         graph_batch = min(running, self.defaults(need.gpu, layout)[1])
-        graphs, most_graphs = graph_bytes(len(need.layers), sglang_captured_sizes(graph_batch), 1)
+        graphs, most_graphs = graph_bytes(
+            len(need.layers), sglang_captured_sizes(graph_batch, drafts=workload.speculate), 1
+        )
         table = running * (workload.context + 4) * 4
         return Budget(
             total=need.gpu.memory_bytes,
@@ -172,7 +177,8 @@ class SglangAccounting:
 
     def defaults(self, gpu: Gpu, layout: Layout) -> tuple[int, int]:
         """Tokens of a chunk and the largest batch with a graph, by the GPU's memory; replicas share a chunk out."""
-        rows = (row for limit, *row in _DEFAULTS if gpu.memory_bytes < limit * GIB)
+        table = _DEFAULTS if is_since(self.version, _SMALL_CARDS) else _OLDER_DEFAULTS
+        rows = (row for limit, *row in table if gpu.memory_bytes < limit * GIB)
         chunk, few, many = next(rows, _LARGEST_DEFAULTS)
         shared = layout.dp if layout.tp > layout.attention_tp else 1
         return chunk // shared, few if layout.tp < 4 else many
@@ -223,7 +229,8 @@ def state_pool(need: RankNeed, rest: int) -> tuple[int, int | None, int | None]:
         return 0, None, None
     drafted = 0
     if need.workload.speculate:
-        drafted = min(rest, _DRAFTED_STATES * running_requests(need) * state)
+        states = need.workload.drafted(SGLANG_DRAFTED) + 1
+        drafted = min(rest, states * running_requests(need) * state)
         rest -= drafted
     usual = int(rest * _STATE_RATIO / (1 + _STATE_RATIO)) // state
     wanted = min(STATE_SLOTS_PER_REQUEST * need.sequences, rest // state)

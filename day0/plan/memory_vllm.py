@@ -17,7 +17,7 @@ from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import complete_plain, expert_pool, stage_layouts, whole_products
 from day0.plan.memory import Budget, Capacity, RankNeed, Settings, element_size
 from day0.plan.mixer_sizes import latent_part
-from day0.plan.unprofiled import captured_sizes, draft_risk, draft_scratch, graph_bytes, graph_risk
+from day0.plan.unprofiled import VLLM_DRAFTED, captured_sizes, draft_risk, draft_scratch, graph_bytes, graph_risk
 from day0.plan.vllm_blocks import STATE_BLOCKS, Demand, blocks_of
 from day0.plan.vllm_packed import Packing
 from day0.plan.weights import Cuts
@@ -71,9 +71,18 @@ class VllmAccounting:
         )
 
     def check(self, parts: ModelParts, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
-        del workload
         found = []
         pool = layout.stage_ranks
+        drafted = workload.drafted(VLLM_DRAFTED)
+        depths = parts.profile.mtp.depths if parts.profile.mtp is not None else 1
+        if drafted > depths and drafted % depths:
+            found.append(
+                Violation(
+                    "engine-drafts",
+                    f"vLLM runs the {depths} predictors in whole rounds, and {drafted} drafted tokens are none",
+                    f"--drafted-tokens of 1 to {depths}, or a multiple of {depths}",
+                )
+            )
         if parts.routed and layout.ep not in (1, pool):
             found.append(
                 Violation(
@@ -155,7 +164,7 @@ class VllmAccounting:
 
     def _graphs(self, need: RankNeed, requests: int) -> tuple[int, int]:
         """Bytes of the graphs, and the most there are in logs."""
-        sizes = captured_sizes(requests, need.workload.drafted_tokens if need.workload.speculate else 0)
+        sizes = captured_sizes(requests, need.workload.drafted(VLLM_DRAFTED))
         return graph_bytes(len(need.layers), sizes, 2 if is_since(self.version, _BOTH_GRAPHS) else 1)
 
     def capacity(self, need: RankNeed, pool: int) -> tuple[Capacity, int]:
@@ -168,7 +177,7 @@ class VllmAccounting:
             need.workload.context,
             steps * tokens,
             align,
-            STATE_BLOCKS + (need.workload.drafted_tokens if need.workload.speculate else 0),
+            STATE_BLOCKS + need.workload.drafted(VLLM_DRAFTED),
             self._packing,
         )
         return blocks_of(need.cache, pool, demand)

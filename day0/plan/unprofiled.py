@@ -17,6 +17,8 @@ _SORTED_LOGIT = 38
 """Bytes of a logit that is sampled with top-p: what a measured start counts for one row of each request."""
 _DRAFTED_LOGIT = 4 + 2 + 4
 """Bytes of a logit of a drafted token: its probability, kept for the verdict, and two copies while it is drawn."""
+VLLM_DRAFTED = 1
+"""Tokens that vLLM is told to draft for a request unless the plan says how many."""
 _RECOVERED_LOGIT = 4
 """Bytes of a logit of a request whose refused token is drawn anew."""
 
@@ -31,10 +33,14 @@ def captured_sizes(requests: int, drafted: int = 0) -> int:
     return sum(size <= largest for size in sizes)
 
 
-def sglang_captured_sizes(largest: int) -> int:
-    """How many batch sizes SGLang captures up to `largest`: dense ones first, then by eights, sixteens and 32
-    (`cuda_graph_bs`)."""
-    sizes = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, largest + 1, 32))
+def sglang_captured_sizes(largest: int, *, drafts: bool = False) -> int:
+    """How many batch sizes SGLang captures up to `largest`, itself among them: dense ones first, then by eights,
+    sixteens and 32; small batches lie closer where tokens are drafted (`generate_decode_cuda_graph_batch_sizes`)."""
+    if drafts:
+        small = (*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8))
+        sizes = {*small, *range(272, largest + 1, 16), largest}
+    else:
+        sizes = {1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, largest + 1, 32), largest}
     return sum(size <= largest for size in sizes)
 
 
@@ -52,8 +58,8 @@ def draft_scratch(need: RankNeed, requests: int) -> tuple[int, int]:
     keep their probabilities, and refused ones are drawn anew. What was measured at the start is no help: its blocks are
     of a row for each request, too small for tensors of several.
     """
-    drafted = need.workload.drafted_tokens
-    if not need.workload.speculate or not need.is_last:
+    drafted = need.workload.drafted(VLLM_DRAFTED)
+    if not drafted or not need.is_last:
         return 0, 0
     logits = requests * need.profile.vocab_size
     least = logits * (1 + drafted) * 4

@@ -25,8 +25,8 @@ class Workload:
     keeps the model's own dtype. `mem_fraction`, `max_num_seqs` (requests a replica may run at once) and
     `max_batched_tokens` (tokens of one step) None leave these settings to the engine. `speculate` loads the
     model's own predictors of further tokens, which have weights and a cache like other layers, and `drafted_tokens` is
-    how many of them a step drafts for each request. `redundant_experts` of
-    each layer are kept twice, for engines to even out the load (EPLB).
+    how many tokens a step drafts for each request (None is the engine's own number). `redundant_experts` of each layer
+    are kept twice, for engines to even out the load (EPLB).
     """
 
     context: int
@@ -39,7 +39,7 @@ class Workload:
     max_batched_tokens: int | None = None
     speculate: bool = False
     redundant_experts: int = 0
-    drafted_tokens: int = 1
+    drafted_tokens: int | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -62,6 +62,10 @@ class Workload:
                 hint=f"--context {self.prompt + self.decode}",
             )
 
+    def drafted(self, usual: int) -> int:
+        """Tokens that a step drafts for each request, `usual` being the engine's own number; 0 without predictors."""
+        return (self.drafted_tokens or usual) if self.speculate else 0
+
     def sequences(self, replicas: int) -> int:
         """Requests that the busiest of `replicas` holds at once."""
         return -(-self.concurrency // replicas)
@@ -80,7 +84,7 @@ def make_workload(
     max_batched_tokens: int | None = None,
     speculate: bool = False,
     redundant_experts: int = 0,
-    drafted_tokens: int = 1,
+    drafted_tokens: int | None = None,
 ) -> Workload:
     """Fill in what was not said: the model's whole context, as engines do, and a request of common size within it."""
     limit = profile.max_position

@@ -38,6 +38,8 @@ def test_sizes_that_sglang_captures() -> None:
     assert sglang_captured_sizes(8) == 4
     assert sglang_captured_sizes(80) == 14
     assert sglang_captured_sizes(512) == 5 + 31 + 15 + 1
+    assert sglang_captured_sizes(48, drafts=True) == 8 + 12 + 3
+    assert sglang_captured_sizes(300, drafts=True) == 8 + 12 + 7 + 24 + 2 + 1, "the largest is always one of them"
 
 
 def test_graphs_grow_with_layers_and_sizes_and_never_below_the_allowance() -> None:
