@@ -9,7 +9,7 @@ from day0.cli.output import emit as emit_document
 from day0.cli.output import status_console, write_file, write_stdout
 from day0.cli.plan_launch import launch_request, launch_text
 from day0.engines.launch import Launch, LaunchRequest
-from day0.engines.table import LAUNCHERS
+from day0.engines.table import LAUNCHERS, OBSTACLES
 from day0.errors import ExitCode, InputError
 from day0.plan import questions
 from day0.plan.accounting import ACCOUNTINGS, Accounting, accounting_for
@@ -19,7 +19,7 @@ from day0.plan.packing_unsaid import unsaid_packing
 from day0.plan.plan import Plan, Planner
 from day0.plan.plan_changes import changes
 from day0.plan.plan_file import PlanFile, read_plan, write_plan
-from day0.plan.search import Answer, search, validate
+from day0.plan.search import Answer, Obstacle, search, validate
 from day0.plan.workload import Workload, make_workload
 from day0.profile.profile import ArchitectureProfile
 from day0.profile.read import read_profile
@@ -89,12 +89,13 @@ def command(
     if most_context and fewest_gpus:
         raise InputError("--most-context and --fewest-gpus are two questions", hint="ask one at a time")
     layout = LayoutRequest(tp, pp, ep, dp, cp, attention_tp)
+    obstacle = OBSTACLES[accounting.name]
     if most_context:
-        planner, answer = questions.most_context(planner, layout, top)
+        planner, answer = questions.most_context(planner, layout, top, rank_by.value, obstacle)
     elif fewest_gpus:
-        planner, answer = questions.fewest_gpus(planner, layout, top)
+        planner, answer = questions.fewest_gpus(planner, layout, top, rank_by.value, obstacle)
     else:
-        answer = _answer(planner, layout, saved, top, rank_by.value)
+        answer = _answer(planner, layout, saved, top, rank_by.value, obstacle)
     requests = tuple(launch_request(plan, planner, files, engine_args=engine_arg or ()) for plan in answer.plans)
     launches = tuple(LAUNCHERS[accounting.name](each) for each in requests)
     differing = _differing(saved, planner, answer, requests)
@@ -140,13 +141,15 @@ def _workload(
     return make_workload(profile, **given)  # type: ignore[arg-type]
 
 
-def _answer(planner: Planner, request: LayoutRequest, saved: PlanFile | None, top: int, goal: str) -> Answer:
+def _answer(
+    planner: Planner, request: LayoutRequest, saved: PlanFile | None, top: int, goal: str, obstacle: Obstacle
+) -> Answer:
     if not request.is_empty:
         return validate(planner, request)
     if saved is not None:
         plan = planner.plan(saved.layout)
         return Answer(1, int(bool(planner.check(saved.layout))), (plan,))
-    return search(planner, top, goal)
+    return search(planner, top, goal, obstacle)
 
 
 def _differing(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from day0.cli.output import status_console
-from day0.engines.emit import EMIT_FORMS
+from day0.engines.emit import CONTAINERS, EMIT_FORMS
 from day0.engines.installed import installed_version, parser_verdict
 from day0.engines.launch import Launch, LaunchRequest
 from day0.errors import InputError
@@ -67,8 +67,12 @@ def launch_text(form: str, request: LaunchRequest, launch: Launch, where: str) -
     if not launch.argv:
         reason = "; ".join(launch.notes) or f"cannot start {request.plan.layout.ranks} ranks"
         raise InputError(reason, where=where, hint="`--emit yaml` keeps the plan")
-    if form != "command" and launch.image is None:
-        raise InputError(f"no container image of {engine} is known", where=f"--emit {form}", hint="--emit command")
+    if form in CONTAINERS and launch.image is None:
+        raise InputError(
+            f"no container image of {engine} is known",
+            where=f"--emit {form}",
+            hint="--emit command, or an `image` in a recipe",
+        )
     ask_parser(engine, request.engine_version, launch)
     return EMIT_FORMS[form](request, launch)
 

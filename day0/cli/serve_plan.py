@@ -9,7 +9,8 @@ from typing import Any
 from day0.cli.output import status_console
 from day0.cli.plan_launch import ask_parser, launch_request, launch_text
 from day0.engines import upstream
-from day0.engines.day0 import DTYPES, starts
+from day0.engines.day0 import DTYPES, obstacle
+from day0.engines.servers import separate_servers
 from day0.engines.shell import shell_line
 from day0.engines.table import LAUNCHERS
 from day0.errors import InputError
@@ -37,15 +38,16 @@ class CheckedPlan:
         Raises InputError for a plan whose ranks our runtime does not start.
         """
         layout = self.plan.layout
-        if not starts(layout, self.planner.cluster):
+        if reason := obstacle(layout, self.planner.cluster):
             raise InputError(
-                f"the plan has {layout.ranks} ranks that the reference runtime does not start",
+                f"the reference runtime does not start this plan: {reason}",
                 where=str(self.path),
                 hint="; ".join(self.plan.notes),
             )
+        servers = separate_servers(layout, self.planner.cluster) or 1  # this host is one of them
         workload, chosen = self.planner.workload, self.plan.settings
         fields: dict[str, Any] = {"kv_dtype": workload.kv_dtype, "max_model_len": workload.context}
-        fields |= {"tp": layout.attention_tp, "ep": layout.ep, "pp": layout.pp, "dp": layout.dp}
+        fields |= {"tp": layout.attention_tp, "ep": layout.ep, "pp": layout.pp, "dp": layout.dp // servers}
         fields["dtype"] = DTYPES.get(self.planner.profile.dtype, "auto")
         if chosen is not None:
             fields |= {

@@ -1,8 +1,9 @@
-"""day0's own runtime: all ranks are processes of one host, so one command line or none."""
+"""day0's own runtime: all ranks of a server are processes of one host, so one command line or none."""
 
 from __future__ import annotations
 
 from day0.engines.launch import Flag, Launch, LaunchRequest, command_lines
+from day0.engines.servers import one_of, separate_servers, several
 from day0.plan.cluster import Cluster
 from day0.plan.layout import Layout
 
@@ -40,16 +41,22 @@ FLAGS: tuple[Flag, ...] = (
 )
 
 
-def starts(layout: Layout, cluster: Cluster) -> bool:
-    """Whether all ranks fit on one host, and experts are not cut over replicas, which our runtime does not do."""
-    if layout.ranks > cluster.gpus_per_node:
-        return False
-    return layout.dp == 1 or layout.ep > 1 or layout.expert_tp == 1
+def obstacle(layout: Layout, cluster: Cluster) -> str | None:
+    """Why our runtime cannot start a layout; None where it can. Whole replicas on several hosts are so many servers."""
+    if layout.attention_tp * layout.pp > cluster.gpus_per_node or separate_servers(layout, cluster) is None:
+        return f"{layout.ranks} ranks are not those of one host with {cluster.gpus_per_node} GPUs, nor of alike servers"
+    if layout.dp > 1 and layout.ep == 1 and layout.expert_tp > 1:
+        return f"an expert is not cut over {layout.dp} replicas"
+    return None
 
 
 def launch(request: LaunchRequest) -> Launch:
-    if not starts(request.plan.layout, request.cluster):
-        return Launch(())  # the plan's own notes say what is missing
+    """One `day0 serve` for all ranks of a host."""
+    if reason := obstacle(request.plan.layout, request.cluster):
+        return Launch((), notes=(reason,))
+    servers = separate_servers(request.plan.layout, request.cluster) or 1
+    if servers > 1:
+        return several(launch(one_of(request, servers)), servers)
     model = request.model if request.revision is None else f"{request.model}@{request.revision}"
     argv, _ = command_lines(FLAGS, request, ("day0", "serve", model))
     return Launch(argv, port=request.port)

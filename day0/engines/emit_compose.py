@@ -6,6 +6,7 @@ from typing import Any
 
 from day0.engines.containers import HUB_CACHE, SHARED_MEMORY_GIB, gpus_of_a_node, model_folder, vendor
 from day0.engines.launch import Launch, LaunchRequest
+from day0.engines.servers import alike
 from day0.engines.shell import is_open
 from day0.errors import InputError
 from day0.source.data_files import dump_yaml
@@ -14,7 +15,7 @@ from day0.source.data_files import dump_yaml
 def compose_file(request: LaunchRequest, launch: Launch) -> str:
     """`docker compose up node-0` on the head, `node-1` on the next, each with HEAD_ADDRESS set in its environment."""
     services = {f"node-{node}": _service(request, launch, argv) for node, argv in enumerate(launch.argv)}
-    return dump_yaml({"services": services})
+    return "".join(f"{line}\n" for line in alike(launch)) + dump_yaml({"services": services})
 
 
 def _service(request: LaunchRequest, launch: Launch, argv: tuple[str, ...]) -> dict[str, Any]:

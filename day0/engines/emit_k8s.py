@@ -15,10 +15,10 @@ _START_SECONDS = 3600
 
 
 def manifests(request: LaunchRequest, launch: Launch) -> str:
-    """The workload and its Service, as two YAML documents."""
+    """The workload and its Service, as two YAML documents; alike servers are replicas that the Service shares out."""
     name = resource_name(request.model)
-    workload = _deployment(name, request, launch) if request.nodes == 1 else _leader_worker_set(name, request, launch)
-    return "---\n".join(dump_yaml(document) for document in (workload, _service(name, launch, request.nodes)))
+    workload = _deployment(name, request, launch) if launch.nodes == 1 else _leader_worker_set(name, request, launch)
+    return "---\n".join(dump_yaml(document) for document in (workload, _service(name, launch)))
 
 
 def resource_name(model: str) -> str:
@@ -34,7 +34,7 @@ def _deployment(name: str, request: LaunchRequest, launch: Launch) -> dict[str, 
         "kind": "Deployment",
         "metadata": {"name": name, "labels": labels},
         "spec": {
-            "replicas": 1,
+            "replicas": launch.servers,
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": _pod(request, launch, launch.argv[0], serves=True)},
@@ -50,9 +50,9 @@ def _leader_worker_set(name: str, request: LaunchRequest, launch: Launch) -> dic
         "kind": "LeaderWorkerSet",
         "metadata": {"name": name},
         "spec": {
-            "replicas": 1,
+            "replicas": launch.servers,
             "leaderWorkerTemplate": {
-                "size": request.nodes,
+                "size": launch.nodes,
                 "restartPolicy": "RecreateGroupOnPodRestart",
                 "leaderTemplate": {
                     "metadata": {"labels": leader},
@@ -66,7 +66,7 @@ def _leader_worker_set(name: str, request: LaunchRequest, launch: Launch) -> dic
 
 def _pod(request: LaunchRequest, launch: Launch, argv: tuple[str, ...], *, serves: bool) -> dict[str, Any]:
     variables = ""
-    if request.nodes > 1:
+    if launch.nodes > 1:
         variables = f'HEAD_ADDRESS="$LWS_LEADER_ADDRESS" {NODE_RANK}="$LWS_WORKER_INDEX"\n'
     volumes = _volumes(request)
     container: dict[str, Any] = {
@@ -114,8 +114,8 @@ def _literal(value: str) -> str:
     return value.replace("$(", "$$(")
 
 
-def _service(name: str, launch: Launch, nodes: int) -> dict[str, Any]:
-    selector = {"app": name, "role": "leader"} if nodes > 1 else {"app": name}
+def _service(name: str, launch: Launch) -> dict[str, Any]:
+    selector = {"app": name, "role": "leader"} if launch.nodes > 1 else {"app": name}
     return {
         "apiVersion": "v1",
         "kind": "Service",

@@ -11,12 +11,13 @@ from day0.engines.shell import shell_line
 
 
 def batch_script(request: LaunchRequest, launch: Launch) -> str:
-    """For `sbatch`; the head is the first node of the allocation."""
+    """For `sbatch`; the head is the first node of the allocation. Alike servers are the tasks of a job array."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in launch.env.items()]
     lines = [
         "#!/bin/bash",
         f"#SBATCH --job-name={resource_name(request.model)}",
-        f"#SBATCH --nodes={request.nodes}",
+        *([f"#SBATCH --array=0-{launch.servers - 1}"] if launch.servers > 1 else []),
+        f"#SBATCH --nodes={launch.nodes}",
         "#SBATCH --ntasks-per-node=1",
         f"#SBATCH --gpus-per-node={gpus_of_a_node(request)}",
         "#SBATCH --exclusive",

@@ -27,7 +27,8 @@ class Launch:
     """`argv` has one command line per node, the first for the head; `env` holds for all of them.
 
     `worker` is one line for all nodes but the head, with the shell variable NODE_RANK in it. Empty `argv` means that
-    the engine cannot start the plan; `notes` say why. `checked` says what the flags were held against.
+    the engine cannot start the plan; `notes` say why. `checked` says what the flags were held against. Where `servers`
+    is more than one, `argv` is one of so many alike, each on nodes of its own.
     """
 
     argv: tuple[tuple[str, ...], ...]
@@ -37,6 +38,12 @@ class Launch:
     port: int = 8000
     notes: tuple[str, ...] = ()
     checked: str = ""
+    servers: int = 1
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of one server."""
+        return len(self.argv)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,10 @@ from day0.engines.launch import (
     stage_partition,
     too_old,
 )
+from day0.engines.servers import one_of, separate_servers, several
+from day0.plan.cluster import Cluster
 from day0.plan.engine_version import Release, is_since
+from day0.plan.layout import Layout
 from day0.plan.memory_sglang import SGLANG_DRAFTED
 
 INIT_PORT = 20000
@@ -26,6 +29,14 @@ _KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "bf16": "bf16", "bfloat
 
 def _dp_attention(request: LaunchRequest) -> bool:
     return request.plan.layout.dp > 1 and request.plan.layout.tp > request.plan.layout.attention_tp
+
+
+def obstacle(layout: Layout, cluster: Cluster) -> str | None:
+    """Why SGLang cannot start a layout; None where it can. Whole replicas on several nodes are servers of their own."""
+    if layout.dp == 1 or layout.tp > layout.attention_tp or separate_servers(layout, cluster) is not None:
+        return None
+    replica = layout.attention_tp * layout.pp
+    return f"{layout.dp} whole replicas of {replica} ranks do not fill nodes of {cluster.gpus_per_node} evenly"
 
 
 def _replicas(request: LaunchRequest) -> bool:
@@ -85,15 +96,17 @@ def _running(request: LaunchRequest) -> int | None:
 
 def launch(request: LaunchRequest) -> Launch:
     """One `sglang.launch_server` per node; the environment tells SGLang which layers each stage gets."""
-    layout, table = request.plan.layout, flag_table("sglang")
+    servers = separate_servers(request.plan.layout, request.cluster) or 1
+    if _replicas(request) and servers > 1:
+        return several(launch(one_of(request, servers)), servers)
+    table = flag_table("sglang")
     env = dict(request.facts.env)
     if partition := stage_partition(request.plan):
         env["SGLANG_PP_LAYER_PARTITION"] = partition
     image = request.facts.image or default_image(
         IMAGES, request.cluster.gpu.vendor, request.engine_version, table.versions[-1]
     )
-    if _replicas(request) and request.nodes > 1:
-        reason = f"{layout.dp} whole replicas over {request.nodes} nodes are {layout.dp} servers behind a router"
+    if reason := obstacle(request.plan.layout, request.cluster):
         return Launch((), env, image=image, port=request.port, notes=(reason,))
     command = ("python3", "-m", "sglang.launch_server", "--model-path", request.model)
     argv, worker = command_lines(FLAGS, request, command)

@@ -15,6 +15,9 @@ from day0.engines.launch import (
     stage_partition,
     too_old,
 )
+from day0.engines.servers import one_of, separate_servers, several
+from day0.plan.cluster import Cluster
+from day0.plan.layout import Layout
 from day0.plan.unprofiled import VLLM_DRAFTED
 
 RPC_PORT = 13345
@@ -31,6 +34,23 @@ _KV_DTYPES = {"fp8": "fp8", "fp8_e4m3": "fp8_e4m3", "bf16": "bfloat16", "bfloat1
 def _spans_by_replicas(request: LaunchRequest) -> bool:
     """Several nodes, each with whole replicas: nodes join as data-parallel ranks, else as ranks of one engine."""
     return request.nodes > 1 and request.plan.layout.dp > 1
+
+
+def _joins_evenly(layout: Layout, cluster: Cluster) -> bool:
+    """Whether each node has the same number of whole replicas, which join as data-parallel ranks of one server."""
+    nodes = -(-layout.ranks // cluster.gpus_per_node)
+    return layout.dp % nodes == 0 and layout.attention_tp * layout.pp <= cluster.gpus_per_node
+
+
+def obstacle(layout: Layout, cluster: Cluster) -> str | None:
+    """Why vLLM cannot start a layout by its command lines alone; None where it can."""
+    spans = layout.ranks > cluster.gpus_per_node and layout.dp > 1
+    if not spans or _joins_evenly(layout, cluster) or separate_servers(layout, cluster) is not None:
+        return None
+    return (
+        f"{layout.dp} replicas of {layout.attention_tp * layout.pp} ranks do not fill nodes of "
+        f"{cluster.gpus_per_node} evenly: start them through Ray (--data-parallel-backend ray)"
+    )
 
 
 def _local_replicas(request: LaunchRequest) -> int:
@@ -91,18 +111,17 @@ FLAGS: tuple[Flag, ...] = (
 
 def launch(request: LaunchRequest) -> Launch:
     """One `vllm serve` per node; the environment tells vLLM which layers each stage gets."""
-    layout, table = request.plan.layout, flag_table("vllm")
+    servers = separate_servers(request.plan.layout, request.cluster) or 1
+    if servers > 1 and not _joins_evenly(request.plan.layout, request.cluster):
+        return several(launch(one_of(request, servers)), servers)
+    table = flag_table("vllm")
     env = dict(request.facts.env)
     if partition := stage_partition(request.plan):
         env["VLLM_PP_LAYER_PARTITION"] = partition
     image = request.facts.image or default_image(
         IMAGES, request.cluster.gpu.vendor, request.engine_version, table.versions[-1]
     )
-    if _spans_by_replicas(request) and (layout.dp % request.nodes or layout.attention_tp * layout.pp > _node(request)):
-        reason = (
-            f"{layout.dp} replicas of {layout.attention_tp * layout.pp} ranks do not fill {request.nodes} nodes of "
-            f"{_node(request)} evenly: start them through Ray (--data-parallel-backend ray)"
-        )
+    if reason := obstacle(request.plan.layout, request.cluster):
         return Launch((), env, image=image, port=request.port, notes=(reason,))
     argv, worker = command_lines(FLAGS, request, ("vllm", "serve", request.model))
     stale = too_old(request) or table.complaints([word for line in argv for word in line], request.engine_version)
@@ -110,7 +129,3 @@ def launch(request: LaunchRequest) -> Launch:
         return Launch((), env, image=image, port=request.port, notes=stale)
     checked = table.record(request.engine_version)
     return Launch(argv, env, worker, image, request.port, request.facts.notes, checked)
-
-
-def _node(request: LaunchRequest) -> int:
-    return request.cluster.gpus_per_node

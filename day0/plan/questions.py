@@ -9,22 +9,26 @@ from day0.errors import InputError
 from day0.plan.cluster import Cluster
 from day0.plan.layout import Layout, LayoutRequest
 from day0.plan.plan import Plan, Planner
-from day0.plan.search import Answer, search, validate
+from day0.plan.search import Answer, Obstacle, no_obstacle, search, validate
 
 _TRIED_LAYOUTS = 12
 """Layouts whose longest context is looked for exactly: the best by a first estimate."""
 
 
-def most_context(planner: Planner, request: LayoutRequest, top: int) -> tuple[Planner, Answer]:
-    """Plans with the longest context at which the asked requests still fit, the longest first.
+def most_context(
+    planner: Planner, request: LayoutRequest, top: int, goal: str = "throughput", obstacle: Obstacle = no_obstacle
+) -> tuple[Planner, Answer]:
+    """Plans with the longest context at which the asked requests still fit, the longest first; those that start.
 
     A layout's longest context is found by halving, since what a request keeps besides its tokens depends on it too.
     """
     first = planner.with_context(planner.workload.prompt + planner.workload.decode)
     if not first.is_sized:
         return planner, validate(planner, request)
-    answer = validate(first, request) if not request.is_empty else search(first, 1 << 30)
-    candidates = sorted(answer.plans, key=lambda plan: -(plan.max_context or 0))[: max(top, _TRIED_LAYOUTS)]
+    answer = validate(first, request) if not request.is_empty else search(first, 1 << 30, goal, obstacle)
+    starting = [plan for plan in answer.plans if obstacle(plan.layout, planner.cluster) is None]
+    candidates = sorted(starting or answer.plans, key=lambda plan: -(plan.max_context or 0))
+    candidates = candidates[: max(top, _TRIED_LAYOUTS)]
     best: dict[Layout, int] = {plan.layout: _longest(first, plan) for plan in candidates if plan.fits is not False}
     if not best:
         return first, replace(answer, plans=answer.plans[:top])
@@ -47,16 +51,18 @@ def _longest(planner: Planner, plan: Plan) -> int:
     return low
 
 
-def fewest_gpus(planner: Planner, request: LayoutRequest, top: int) -> tuple[Planner, Answer]:
+def fewest_gpus(
+    planner: Planner, request: LayoutRequest, top: int, goal: str = "throughput", obstacle: Obstacle = no_obstacle
+) -> tuple[Planner, Answer]:
     """The smallest part of the cluster on which some layout fits, and its plans; the whole where none does."""
     if not request.is_empty:
         raise InputError("--fewest-gpus chooses the layout itself", hint="leave --tp, --pp, --ep, --dp and --cp out")
     for part in _parts(planner.cluster):
         smaller = planner.with_cluster(part)
-        answer = search(smaller, top)
+        answer = search(smaller, top, goal, obstacle)
         if answer.fits:
             return smaller, answer
-    return planner, search(planner, top)
+    return planner, search(planner, top, goal, obstacle)
 
 
 def _parts(cluster: Cluster) -> Iterator[Cluster]:

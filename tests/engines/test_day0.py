@@ -32,4 +32,11 @@ def test_ranks_of_one_host_are_one_command(request_for: Any) -> None:
 
 
 def test_several_hosts_are_not_started(request_for: Any) -> None:
-    assert launch(request_for("kimi-k3", "b300:8x2", "day0", tp=8, pp=2)).argv == ()
+    made = launch(request_for("kimi-k3", "b300:8x2", "day0", tp=8, pp=2))
+    assert made.argv == () and "16 ranks" in made.notes[0]
+
+
+def test_whole_replicas_on_several_hosts_are_a_server_each(request_for: Any) -> None:
+    made = launch(request_for("llama-3.1-8b", "h100:8x2", "day0", tp=8, dp=2, demand={"context": 8192}))
+    (argv,) = made.argv
+    assert made.servers == 2 and flag_values(argv)["--tp"] == "8" and "--dp" not in argv

@@ -232,3 +232,20 @@ def test_images_are_those_of_the_maker_and_the_version(vendor: str, version: str
 )
 def test_resources_are_named_after_the_model(model: str, name: str) -> None:
     assert resource_name(model) == name
+
+
+def test_alike_servers_are_replicas_and_array_tasks(request_for: Any, stand_in: Path, tmp_path: Path) -> None:
+    request = request_for("llama-3.1-8b", "h100:8x2", "sglang", tp=8, dp=2, demand={"context": 8192})
+    launch = launched(request)
+    workload, service = documents(EMIT_FORMS["k8s"](request, launch), tmp_path)
+    assert (workload["kind"], workload["spec"]["replicas"]) == ("Deployment", 2)
+    assert service["spec"]["selector"] == workload["spec"]["template"]["metadata"]["labels"]
+    script = EMIT_FORMS["slurm"](request, launch)
+    assert "#SBATCH --array=0-1\n" in script and "#SBATCH --nodes=1\n" in script
+    assert run(EMIT_FORMS["command"](request, launch), stand_in) == {0: list(launch.argv[0])}
+    for form in ("command", "compose"):
+        assert "one of 2 servers" in EMIT_FORMS[form](request, launch)
+    groups = request_for("deepseek-r1", "h100:8x4", "sglang", tp=8, pp=2, dp=2)
+    workload, _ = documents(EMIT_FORMS["k8s"](groups, launched(groups)), tmp_path)
+    assert (workload["kind"], workload["spec"]["replicas"]) == ("LeaderWorkerSet", 2)
+    assert workload["spec"]["leaderWorkerTemplate"]["size"] == 2

@@ -56,6 +56,15 @@ def test_the_fraction_of_the_plan_is_passed_on(request_for: Any) -> None:
     assert flag_values(argv)["--mem-fraction-static"] == str(request.plan.settings.mem_fraction)
 
 
-def test_replicas_over_nodes_are_said_to_be_several_servers(request_for: Any) -> None:
-    made = launch(request_for("llama-3.1-8b", "h100:8x2", "sglang", tp=8, dp=2, demand={"context": 8192}))
-    assert made.argv == () and "router" in made.notes[0]
+def test_replicas_over_nodes_are_several_servers(request_for: Any) -> None:
+    """Four replicas on two nodes are two servers of two; replicas of two nodes are a server each, with its own head."""
+    made = launch(request_for("llama-3.1-8b", "h100:8x2", "sglang", tp=4, dp=4, demand={"context": 8192}))
+    (argv,) = made.argv
+    flags = flag_values(argv)
+    assert made.servers == 2 and "router" in made.notes[-1]
+    assert (flags["--tp-size"], flags["--dp-size"], flags["--port"]) == ("4", "2", "8000") and "--nnodes" not in flags
+    made = launch(request_for("deepseek-r1", "h100:8x4", "sglang", tp=8, pp=2, dp=2))
+    head, second = map(flag_values, made.argv)
+    assert made.servers == 2 and (head["--nnodes"], second["--node-rank"]) == ("2", "1") and "--dp-size" not in head
+    uneven = launch(request_for("deepseek-r1", "gb200:4x3", "sglang", tp=2, pp=3, dp=2))
+    assert uneven.argv == () and "evenly" in uneven.notes[0]

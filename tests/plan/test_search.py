@@ -78,3 +78,11 @@ def test_a_thousand_gpus_are_searched_in_seconds(planner: Any, kimi_k3: Architec
     answer = search(made, 5)
     assert answer.searched > 300
     assert time.process_time() - started < 10
+
+
+def test_of_two_plans_that_fit_the_one_that_starts_is_first(planner: Any, kimi_k3: ArchitectureProfile) -> None:
+    asked = planner(kimi_k3, "b300:8", "vllm", context=8192)
+    best = search(asked, 1).plans[0].layout
+    answer = search(asked, 1 << 30, obstacle=lambda layout, _: "no flag for it" if layout == best else None)
+    fitting = [plan.layout for plan in answer.plans if plan.fits]
+    assert len(fitting) > 1 and fitting[-1] == best
