@@ -53,6 +53,13 @@ def vllm_padding(profile: ArchitectureProfile, gpu: Gpu, version: str | None) ->
     return _MARLIN
 
 
+def sglang_padding(profile: ArchitectureProfile) -> Padding:
+    """Slices of MXFP4 experts are whole groups at least (`per_rank_intermediate_size_block`); what kernels want beyond
+    that is not counted."""
+    packing = profile.quantization.of("routed_experts") if profile.quantization is not None else None
+    return Padding(packing.step) if packing is not None and packing.name == "mxfp4" else Padding()
+
+
 def padded_bytes(
     profile: ArchitectureProfile, layers: Sequence[LayerSpec], layout: Layout, padding: Padding, held: int
 ) -> int:

@@ -83,24 +83,26 @@ class Violation:
 @dataclass(frozen=True, slots=True)
 class ModelParts:
     """A profile and its different mixers and feed-forwards, in order of first use, and the experts of each layer that
-    are kept twice: what rules look at."""
+    are kept twice: what rules look at. `engine` is the one that cuts them, where that matters."""
 
     profile: ArchitectureProfile
     mixers: tuple[Mixer, ...]
     feed_forwards: tuple[FeedForward, ...]
     redundant_experts: int = 0
+    engine: str = ""
 
     @property
     def routed(self) -> tuple[RoutedExperts, ...]:
         return tuple(spec for spec in self.feed_forwards if isinstance(spec, RoutedExperts))
 
 
-def model_parts(profile: ArchitectureProfile, redundant_experts: int = 0) -> ModelParts:
+def model_parts(profile: ArchitectureProfile, redundant_experts: int = 0, engine: str = "") -> ModelParts:
     return ModelParts(
         profile,
         tuple(dict.fromkeys(layer.mixer for layer in profile.layers)),
         tuple(dict.fromkeys(layer.feed_forward for layer in profile.layers)),
         redundant_experts,
+        engine,
     )
 
 
@@ -210,7 +212,7 @@ def _experts(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Vi
                 f"ep of {_degrees(max(layout.ep, 8), dealt)}, or --redundant-experts "
                 f"{-spec.router.num_experts % layout.ep}",
             )
-        yield from _expert_slices(parts.profile, spec, layout)
+        yield from _expert_slices(parts, spec, layout)
 
 
 def _redundancy(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator[Violation]:
@@ -234,13 +236,23 @@ def _redundancy(parts: ModelParts, layout: Layout, cluster: Cluster) -> Iterator
         )
 
 
-def _expert_slices(profile: ArchitectureProfile, spec: RoutedExperts, layout: Layout) -> Iterator[Violation]:
-    packing = profile.quantization.of("routed_experts") if profile.quantization is not None else None
+def _rounds_groups(parts: ModelParts, spec: RoutedExperts, packing: str, slices: int, units: int) -> bool:
+    """Whether slices are whole groups of which the last has fewer, but some: how vLLM and SGLang load the MXFP4 experts
+    of gpt-oss, the ones with biases (`per_rank_intermediate_size_block`)."""
+    rounds = parts.engine in ("vllm", "sglang") and packing == "mxfp4" and spec.bias
+    return rounds and -(-units // slices) * (slices - 1) < units
+
+
+def _expert_slices(parts: ModelParts, spec: RoutedExperts, layout: Layout) -> Iterator[Violation]:
+    quantization = parts.profile.quantization
+    packing = quantization.of("routed_experts") if quantization is not None else None
     group = packing.step if packing is not None else 1
-    if (spec.width // group) % layout.expert_tp == 0 and spec.width % layout.expert_tp == 0:
-        return
-    grouped = f", which is {spec.width // group} {packing.name} groups of {group}," if packing and group > 1 else ""
     units = spec.width // group
+    if units % layout.expert_tp == 0 and spec.width % layout.expert_tp == 0:
+        return
+    if packing is not None and _rounds_groups(parts, spec, packing.name, layout.expert_tp, units):
+        return
+    grouped = f", which is {units} {packing.name} groups of {group}," if packing and group > 1 else ""
     whole = layout.ep * layout.expert_tp
     instead = f", or whole experts: --ep {whole}" if spec.router.num_experts % whole == 0 else ""
     yield Violation(

@@ -96,7 +96,7 @@ class Planner:
         self.cluster = cluster
         self.accounting = accounting
         self.workload = workload
-        self._parts = model_parts(profile, workload.redundant_experts)
+        self._parts = model_parts(profile, workload.redundant_experts, accounting.name)
         strange = _without_formula(self._parts)
         self.unsized = _not_understood(profile) + strange + _encoder_rows(self._parts)
         if unsaid is not None:

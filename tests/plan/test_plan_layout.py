@@ -10,6 +10,8 @@ import pytest
 from day0.plan.cluster import parse_cluster
 from day0.plan.layout import RULES, Layout, LayoutRequest, cache_copies, check_layout, layout_notes, model_parts
 from day0.profile.profile import ArchitectureProfile
+from day0.profile.read import read_profile
+from day0.source.resolve import resolve
 
 Profiles = dict[str, ArchitectureProfile]
 
@@ -164,3 +166,13 @@ def test_what_slices_and_towers_cost_is_told(planner: Any, profiles: Profiles) -
     assert tower is not None
     placed = [each for each in sliced if "vision tower" in each]
     assert placed and ("data" in placed[0]) is bool(tower.num_heads % 8)
+
+
+def test_engines_that_round_groups_up_leave_the_last_slice_shorter() -> None:
+    """gpt-oss: 90 groups of 32 columns over eight ranks are seven times twelve and six; over 32 the last has none."""
+    profile = read_profile(resolve("recipe:gpt-oss-120b"))
+    for engine, slices, broken_rules in (("vllm", 8, 0), ("sglang", 8, 0), ("day0", 8, 1), ("vllm", 32, 1)):
+        layout = Layout(tp=slices, attention_tp=slices, expert_tp=slices)
+        parts = model_parts(profile, engine=engine)
+        found = [each for each in check_layout(parts, layout, parse_cluster(f"h200:{slices}")) if "slices" in each.rule]
+        assert len(found) == broken_rules, (engine, slices)
