@@ -31,7 +31,7 @@ def plan(context: CheckContext) -> Outcome:
     }
     allocated = {
         "weights": held.weight_bytes,
-        "workspace": held.workspace_bytes,
+        "workspace": held.workspace_bytes + held.expert_cache_bytes + held.relaid_bytes,
         "state_pool": held.state_bytes,
         "kv_pool": held.kv_bytes,
     }

@@ -49,6 +49,8 @@ class CheckedPlan:
         fields: dict[str, Any] = {"kv_dtype": workload.kv_dtype, "max_model_len": workload.context}
         fields |= {"tp": layout.attention_tp, "ep": layout.ep, "pp": layout.pp, "dp": layout.dp // servers}
         fields["dtype"] = DTYPES.get(self.planner.profile.dtype, "auto")
+        fields |= {"offload": workload.offload, "weight_budget": workload.weight_budget}
+        fields |= {"expert_cache_bytes": workload.expert_cache_bytes, "relaid_bytes": 0}  # no line has room for copies
         if chosen is not None:
             fields |= {
                 "max_num_seqs": chosen.max_num_seqs,

@@ -180,29 +180,32 @@ def dtype_word(profile: ArchitectureProfile) -> str:
 
 
 def conversion_workspace(
-    profile: ArchitectureProfile, layers: Sequence[LayerSpec], experts: int, expert_cut: int, cut: int = 1
+    profile: ArchitectureProfile, layers: Sequence[LayerSpec], experts: int, layout: Layout, *, streamed: bool = False
 ) -> int:
     """Bytes of the room that packed matrices are turned back in, in the model's dtype; 0 where none are packed.
 
     It serves all layers in turn, so it is as large as the largest of what is turned back at once: one matrix, or
-    `experts` experts, each gate, up and down: 3 x width x (latent or hidden). Ranks cut experts' widths in `expert_cut`
-    and other matrices in `cut` pieces.
+    `experts` of those that a rank has. `streamed` experts pass through it even where they are not packed.
     """
-    if profile.quantization is None:
-        return 0
     largest = 0
     kinds = {replace(layer, index=0): layer for layer in layers}  # layers that are the same need one look
     for layer in (None, *kinds.values()):
-        for spec, _ in packed_matrices(profile, layer):
-            routed = layer.feed_forward if layer is not None and spec.num_experts else None
-            if isinstance(routed, RoutedExperts):
-                each = 3 * -(-routed.width // expert_cut) * (routed.latent_dim or profile.hidden_size)
-                largest = max(largest, min(experts, routed.router.num_experts) * each)
-            else:
+        routed = layer.feed_forward if layer is not None and isinstance(layer.feed_forward, RoutedExperts) else None
+        packed = [spec for spec, _ in packed_matrices(profile, layer)] if profile.quantization is not None else []
+        if routed is not None and (streamed or any(spec.num_experts for spec in packed)):
+            count = min(experts, -(-routed.router.num_experts // layout.ep))
+            largest = max(largest, count * expert_numbers(routed, profile.hidden_size, layout.expert_tp))
+        for spec in packed:
+            if not spec.num_experts:
                 rows, columns = matrix_size(spec)
                 rows = max((part for _, part in spec.parts), default=rows)  # projections stored as one are apart here
-                largest = max(largest, -(-rows * columns // (1 if spec.shard_axis is None else cut)))
+                largest = max(largest, -(-rows * columns // (1 if spec.shard_axis is None else layout.attention_tp)))
     return largest * element_size(profile)
+
+
+def expert_numbers(spec: RoutedExperts, hidden: int, slices: int) -> int:
+    """Numbers of one expert's matrices on one of `slices` ranks: up, down, and gate where there is one."""
+    return (3 if spec.gated else 2) * -(-spec.width // slices) * (spec.latent_dim or hidden)
 
 
 def element_size(profile: ArchitectureProfile) -> int:

@@ -16,10 +16,10 @@ from day0.plan.memory import (
     RankNeed,
     Settings,
     blocks_for,
-    conversion_workspace,
     dtype_word,
     plain_entry,
 )
+from day0.plan.memory_held import held
 from day0.plan.settings import EngineSettings
 from day0.plan.weights import Cuts
 from day0.plan.workload import Workload
@@ -61,6 +61,10 @@ class Day0Accounting:
             found.append(Violation("engine", "day0's runtime does not spread a sequence over ranks (cp)", "--cp 1"))
         if workload.kv_dtype.startswith("fp8"):
             found.append(Violation("engine", "day0's runtime keeps no fp8 cache", "--kv-dtype bf16"))
+        if workload.streams and layout.ranks > 1:
+            found.append(
+                Violation("engine", "day0's runtime streams no ranks' shares", "leave --offload out, or one GPU")
+            )
         if workload.redundant_experts:
             remedy = "leave --redundant-experts out"
             found.append(Violation("engine", "day0's runtime keeps every expert once", remedy))
@@ -102,7 +106,8 @@ class Day0Accounting:
         """The shares of runtime/engine/memory.py: state slots and pages come out of one fraction of what is free."""
         defaults = EngineSettings()
         fraction = need.workload.mem_fraction or defaults.mem_fraction
-        free = max(0, need.gpu.memory_bytes - _DEVICE_CONTEXT - need.weights.total)
+        kept = held(need, defaults)
+        free = max(0, need.gpu.memory_bytes - _DEVICE_CONTEXT - kept.weights)
         seats = _seats(need, int(free * fraction), defaults.max_num_seqs)
         state = seats * _state_bytes(need)
         page_size, page_bytes = _page_tokens(need), self._page_bytes(need)
@@ -111,14 +116,13 @@ class Day0Accounting:
             most = seats * blocks_for(need.workload.context, page_size)
             pages = min(most, max(0, int(free * fraction) - state) // page_bytes)
         kv_pool = (pages or 0) * page_bytes
-        cuts = need.layout.expert_tp, need.layout.attention_tp
-        workspace = conversion_workspace(need.profile, need.layers, defaults.workspace_experts, *cuts)
+        workspace = kept.workspace + kept.kept_experts
         tokens = need.workload.max_batched_tokens or _step_tokens(
             need, free - state - kv_pool - workspace, defaults.max_num_batched_tokens
         )
         return Budget(
             total=need.gpu.memory_bytes,
-            weights=need.weights.total,
+            weights=kept.weights,
             workspace=workspace,
             activations=_activations(need, tokens),
             state_pool=state,

@@ -16,6 +16,7 @@ from day0.plan.kv_formats import kernel_entry, pending_planes, shared_part
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import divisors, expert_pool, fill, is_routed, stage_layouts, whole_products
 from day0.plan.memory import Budget, Capacity, LayerCache, RankNeed, Settings, element_size
+from day0.plan.memory_held import only_of_our_runtime
 from day0.plan.memory_vllm import absorbed_elements
 from day0.plan.mixer_sizes import latent_part
 from day0.plan.unprofiled import graph_bytes, graph_risk, sglang_captured_sizes
@@ -97,16 +98,16 @@ class SglangAccounting:
         )
 
     def check(self, parts: ModelParts, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
-        del workload
+        found = only_of_our_runtime(workload, "SGLang")
         if parts.routed and layout.ep * layout.expert_tp != layout.tp:
-            return (
+            found += (
                 Violation(
                     "engine-experts",
                     f"SGLang deals experts over its tp of {layout.tp} ranks; ep {layout.ep} does not divide it",
                     f"ep of {', '.join(map(str, divisors(layout.tp)))}",
                 ),
             )
-        return ()
+        return found
 
     def notes(self, parts: ModelParts, layout: Layout, gpu: Gpu) -> tuple[str, ...]:
         del parts, gpu

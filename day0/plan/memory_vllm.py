@@ -16,6 +16,7 @@ from day0.plan.kv_formats import is_latent, kernel_entry, pending_planes
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import complete_plain, expert_pool, stage_layouts, whole_products
 from day0.plan.memory import Budget, Capacity, RankNeed, Settings, element_size
+from day0.plan.memory_held import only_of_our_runtime
 from day0.plan.mixer_sizes import latent_part
 from day0.plan.unprofiled import VLLM_DRAFTED, captured_sizes, draft_risk, draft_scratch, graph_bytes, graph_risk
 from day0.plan.vllm_blocks import STATE_BLOCKS, Demand, blocks_of
@@ -71,7 +72,7 @@ class VllmAccounting:
         )
 
     def check(self, parts: ModelParts, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
-        found = []
+        found = [*only_of_our_runtime(workload, "vLLM")]
         pool = layout.stage_ranks
         drafted = workload.drafted(VLLM_DRAFTED)
         depths = parts.profile.mtp.depths if parts.profile.mtp is not None else 1

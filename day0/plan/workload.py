@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from day0.errors import InputError
+from day0.plan.settings import OFFLOADS
 from day0.profile.cache_sizes import element_bytes
 from day0.profile.profile import ArchitectureProfile
 
@@ -27,6 +28,9 @@ class Workload:
     model's own predictors of further tokens, which have weights and a cache like other layers, and `drafted_tokens` is
     how many tokens a step drafts for each request (None is the engine's own number). `redundant_experts` of each layer
     are kept twice, for engines to even out the load (EPLB).
+
+    For our own runtime alone: `offload` other than "none" lets layers come and go, all but `weight_budget` bytes of
+    them, and `expert_cache_bytes` keep experts as numbers (`EngineSettings` has the same words).
     """
 
     context: int
@@ -40,6 +44,9 @@ class Workload:
     speculate: bool = False
     redundant_experts: int = 0
     drafted_tokens: int | None = None
+    offload: str = "none"
+    weight_budget: int = 0
+    expert_cache_bytes: int = 0
 
     def __post_init__(self) -> None:
         for name in (
@@ -51,6 +58,12 @@ class Workload:
                 raise InputError(f"--{name.replace('_', '-')} must be from 1 to {_MOST:,}, got {value}")
         if not 0 <= self.redundant_experts <= _MOST:
             raise InputError(f"--redundant-experts must be from 0 to {_MOST:,}, got {self.redundant_experts}")
+        if self.offload not in OFFLOADS:
+            raise InputError(f"no such place {self.offload!r}", where="--offload", hint=f"one of {', '.join(OFFLOADS)}")
+        if self.weight_budget < 0 or self.expert_cache_bytes < 0:
+            raise InputError("--weight-budget and --expert-cache-bytes must be 0 or more")
+        if self.weight_budget and not self.streams:
+            raise InputError("all weights stay on the device anyway", where="--weight-budget", hint="give --offload")
         if self.mem_fraction is not None and not 0.0 < self.mem_fraction <= 1.0:
             raise InputError(f"--mem-fraction must be in (0, 1], got {self.mem_fraction}")
         if self.kv_dtype != "auto":
@@ -61,6 +74,11 @@ class Workload:
                 f"more than --context {self.context}",
                 hint=f"--context {self.prompt + self.decode}",
             )
+
+    @property
+    def streams(self) -> bool:
+        """Whether layers come and go."""
+        return self.offload != "none"
 
     def drafted(self, usual: int) -> int:
         """Tokens that a step drafts for each request, `usual` being the engine's own number; 0 without predictors."""
@@ -85,6 +103,9 @@ def make_workload(
     speculate: bool = False,
     redundant_experts: int = 0,
     drafted_tokens: int | None = None,
+    offload: str = "none",
+    weight_budget: int = 0,
+    expert_cache_bytes: int = 0,
 ) -> Workload:
     """Fill in what was not said: the model's whole context, as engines do, and a request of common size within it."""
     limit = profile.max_position
@@ -112,4 +133,7 @@ def make_workload(
         speculate,
         redundant_experts,
         drafted_tokens,
+        offload,
+        weight_budget,
+        expert_cache_bytes,
     )

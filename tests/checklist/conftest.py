@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -41,11 +42,11 @@ def runtime_context(folder: Path, reference: str = "transformers") -> CheckConte
     return CheckContext(files, profile, target, reference, tokenizer_fault=fault)
 
 
-def planned_context(folder: Path) -> CheckContext:
-    """A runtime started by a plan for one GPU."""
+def planned_context(folder: Path, **demand: Any) -> CheckContext:
+    """A runtime started by a plan for one GPU, of 256 tokens of context and what else is in demand."""
     files = resolve(str(folder))
     profile = read_profile(files)
-    workload = make_workload(profile, context=min(256, profile.max_position or 256), max_num_seqs=4)
+    workload = make_workload(profile, context=min(256, profile.max_position or 256), max_num_seqs=4, **demand)
     planner = Planner(profile, parse_cluster("l4:1"), accounting_for("day0"), workload)
     plan = planner.plan(planner.accounting.complete(LayoutRequest(), profile, 1))
     settings = EngineSettings(device="cpu", **CheckedPlan(Path("plan.yaml"), files, planner, plan).settings())

@@ -26,3 +26,19 @@ def test_plan_and_runtime_agree(recipe: str, tiny: Callable[[str], Path]) -> Non
     # the bias of a router is held in float32, whatever it is stored in
     assert held.pop("weights") == pytest.approx(planned.pop("weights"), rel=1e-4)
     assert held == planned and planned["kv_pool"] > 0
+
+
+@pytest.mark.parametrize("recipe", ["llama-3.1-8b", "qwen3-30b-a3b", "kimi-k3", "gpt-oss-120b"])
+@pytest.mark.parametrize("budget", [0, 150_000, 1 << 30])
+def test_layers_that_come_and_go_are_planned_as_held(recipe: str, budget: int, tiny: Callable[[str], Path]) -> None:
+    """Nothing, some layers, or all of them and their experts stay beside the ends."""
+    found = plan(planned_context(tiny(recipe), offload="disk", weight_budget=budget))
+    assert isinstance(found, Measured)
+    assert found.values["plan_error"] < 1e-3, found.values
+
+
+def test_experts_that_are_kept_as_numbers_are_part_of_the_workspace(tiny: Callable[[str], Path]) -> None:
+    plain, kept = (plan(planned_context(tiny("gpt-oss-120b"), expert_cache_bytes=size)) for size in (0, 300_000))
+    assert isinstance(plain, Measured) and isinstance(kept, Measured)
+    grown = kept.values["plan_bytes"]["workspace"] - plain.values["plan_bytes"]["workspace"]
+    assert 0 < grown <= 300_000 and kept.values["plan_error"] < 1e-3

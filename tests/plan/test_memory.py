@@ -79,20 +79,27 @@ def test_planes_of_one_layer_keep_their_own_windows_and_strides() -> None:
 
 
 def test_the_workspace_holds_whole_experts_unpacked(kimi_k3: ArchitectureProfile, profiles: Profiles) -> None:
-    assert conversion_workspace(kimi_k3, kimi_k3.layers, 16, 1) == 16 * 3 * 3072 * 3584 * 2
-    assert conversion_workspace(kimi_k3, kimi_k3.layers, 16, 8) == 16 * 3 * 384 * 3584 * 2
-    assert conversion_workspace(kimi_k3, kimi_k3.layers[:1], 16, 1) == 0, "the first layer is dense"
-    assert conversion_workspace(kimi_k3, kimi_k3.layers, 1000, 1) == 896 * 3 * 3072 * 3584 * 2, "no more than there are"
-    assert conversion_workspace(profiles["mixtral-8x7b"], profiles["mixtral-8x7b"].layers, 16, 1) == 0
+    assert conversion_workspace(kimi_k3, kimi_k3.layers, 16, Layout()) == 16 * 3 * 3072 * 3584 * 2
+    assert conversion_workspace(kimi_k3, kimi_k3.layers, 16, Layout(expert_tp=8)) == 16 * 3 * 384 * 3584 * 2
+    assert conversion_workspace(kimi_k3, kimi_k3.layers[:1], 16, Layout()) == 0, "the first layer is dense"
+    assert conversion_workspace(kimi_k3, kimi_k3.layers, 1000, Layout()) == 896 * 3 * 3072 * 3584 * 2, (
+        "no more than there are"
+    )
+    assert conversion_workspace(profiles["mixtral-8x7b"], profiles["mixtral-8x7b"].layers, 16, Layout()) == 0
 
 
 def test_the_workspace_holds_the_largest_matrix_of_packed_linear_layers() -> None:
     """FP8 throughout: an up-projection of the dense layers is larger than two experts, and not than sixteen."""
     deepseek = read_profile(resolve("recipe:deepseek-r1"))
-    assert conversion_workspace(deepseek, deepseek.layers, 16, 1) == 16 * 3 * 2048 * 7168 * 2
-    assert conversion_workspace(deepseek, deepseek.layers, 2, 1, 1) == max(2 * 3 * 2048, 128 * 128, 18432) * 7168 * 2
-    assert conversion_workspace(deepseek, deepseek.layers, 1, 8, 1) == 18432 * 7168 * 2
-    assert conversion_workspace(deepseek, deepseek.layers, 1, 8, 8) == 18432 * 7168 * 2 // 8
+    assert conversion_workspace(deepseek, deepseek.layers, 16, Layout()) == 16 * 3 * 2048 * 7168 * 2
+    assert (
+        conversion_workspace(deepseek, deepseek.layers, 2, Layout()) == max(2 * 3 * 2048, 128 * 128, 18432) * 7168 * 2
+    )
+    assert conversion_workspace(deepseek, deepseek.layers, 1, Layout(expert_tp=8)) == 18432 * 7168 * 2
+    assert (
+        conversion_workspace(deepseek, deepseek.layers, 1, Layout(8, attention_tp=8, expert_tp=8))
+        == 18432 * 7168 * 2 // 8
+    )
 
 
 capacities = st.builds(
