@@ -12,6 +12,7 @@ from fractions import Fraction
 from day0.plan.activations import forward_peak, logits_peak
 from day0.plan.cluster import GIB, Cluster, Gpu
 from day0.plan.engine_version import Release, is_since
+from day0.plan.expert_padding import padded_bytes, sglang_padding
 from day0.plan.kv_formats import kernel_entry, pending_planes, shared_part
 from day0.plan.layout import Layout, LayoutRequest, ModelParts, Violation
 from day0.plan.layout_choices import divisors, expert_pool, fill, is_routed, stage_layouts, whole_products
@@ -154,6 +155,7 @@ class SglangAccounting:
         weights = need.weights.total + sum(
             absorbed_elements(layer, layout.attention_tp) for layer in need.layers
         ) * element_size(need.profile)
+        weights += padded_bytes(need.profile, need.layers, layout, sglang_padding(need.profile), need.weights.experts)
         rest = max(0, int(at_start * fraction) - weights)
         state, slots, asked = state_pool(need, rest)
         capacity, pool = self._pools(need, rest - state, slots)
