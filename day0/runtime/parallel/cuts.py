@@ -13,6 +13,7 @@ from day0.profile.layer_tensors import layer_drafts
 from day0.profile.mixers import KimiDeltaAttention, Mixer
 from day0.profile.mixers_convolved import ParallelMixers
 from day0.profile.mixers_linear import LightningAttention, Mamba, Mamba2, ShortConvolution
+from day0.profile.mixers_sparse import BlockSparseAttention
 from day0.profile.profile import ArchitectureProfile, LayerSpec
 from day0.runtime.parallel.layout import Layout, Place, even_share
 from day0.runtime.parallel.local_specs import is_whole
@@ -102,6 +103,8 @@ def _sections(draft: Draft, layer: LayerSpec) -> tuple[int | None, tuple[Section
     if isinstance(mixer, ParallelMixers):
         part, _, name = name.partition(".")
         mixer = mixer.attention if part == "attention" else mixer.state_space
+    if isinstance(mixer, BlockSparseAttention):
+        mixer = mixer.attention
     stem = name.partition(".")[0]
     if draft.path.startswith("mixer."):
         match mixer:

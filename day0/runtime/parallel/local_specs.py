@@ -16,6 +16,7 @@ from day0.profile.mixers import KimiDeltaAttention, Mixer, NoMixer
 from day0.profile.mixers_convolved import ParallelMixers
 from day0.profile.mixers_linear import GatedDeltaNet, LightningAttention, LinearMap, Mamba, Mamba2, ShortConvolution
 from day0.profile.mixers_sparse import (
+    BlockSparseAttention,
     CompressedSparseAttention,
     HeavilyCompressedAttention,
     SharedKeyValueAttention,
@@ -94,6 +95,8 @@ def local_mixer(mixer: Mixer, ranks: int) -> Mixer:
             return replace(mixer, num_heads=_part(f"{mixer.kind} heads", mixer.num_heads, ranks))
         case SparseLatentAttention():
             return replace(mixer, attention=_latent(mixer.attention, ranks))
+        case BlockSparseAttention():
+            return _block_sparse(mixer, ranks)
         case SharedKeyValueAttention():
             return _shared(mixer, ranks)
         case HeavilyCompressedAttention() | CompressedSparseAttention():
@@ -146,6 +149,14 @@ def _latent(mixer: LatentAttention, ranks: int) -> LatentAttention:
 def _shared(mixer: SharedKeyValueAttention, ranks: int) -> SharedKeyValueAttention:
     groups = _part("output groups", mixer.o_groups, ranks)
     return replace(mixer, num_heads=_part(f"{mixer.kind} heads", mixer.num_heads, ranks), o_groups=groups)
+
+
+def _block_sparse(mixer: BlockSparseAttention, ranks: int) -> BlockSparseAttention:
+    """Index heads go with the key/value heads they choose for; several ranks keep one where they are fewer."""
+    attention = local_mixer(mixer.attention, ranks)
+    assert isinstance(attention, GroupedQueryAttention)
+    index_heads = _kept("index-heads", mixer.indexer.num_heads, ranks)
+    return replace(mixer, attention=attention, indexer=replace(mixer.indexer, num_heads=index_heads))
 
 
 def _state_space(mixer: Mamba2, ranks: int) -> Mamba2:

@@ -32,6 +32,8 @@ def world() -> Iterator[World]:
         ("kimi-k3", {"tp": 2, "pp": 2, "ep": 2}),
         ("deepseek-r1", {"dp": 4, "ep": 4}),
         ("mxfp4", {"dp": 2, "tp": 2, "ep": 4}),
+        ("minimax_m3", {"tp": 4}),  # two ranks keep the same index head
+        ("minimax_m3", {"tp": 2, "pp": 2}),
     ],
     ids=str,
 )

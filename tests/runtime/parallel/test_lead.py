@@ -27,6 +27,8 @@ CASES = [
     ("mxfp4", CUT),
     ("deepseek-v4-pro", CUT),
     ("qwen3-next-80b-a3b", DEALT),
+    *(("minimax_m3", layout) for layout in (CUT, DEALT, STAGES, REPLICAS)),
+    ("nemotron_h", CUT),  # a group of the output norm for each rank
 ]
 
 
@@ -55,6 +57,11 @@ def test_what_is_cut_inside_a_group_is_refused(model_of: Callable[[str], Model])
     model = model_of("kimi-k3")
     with pytest.raises(InputError, match=r"48 of 96 channels cannot be cut off between groups of 32 \(mxfp4\)"):
         check_layout(model.profile, settings(tp=2))
+
+
+def test_a_norm_across_ranks_is_refused(model_of: Callable[[str], Model]) -> None:
+    with pytest.raises(InputError, match="the output norm of 2 groups would lie across 4 ranks"):
+        check_layout(model_of("nemotron_h").profile, settings(tp=4))
 
 
 def test_what_runs_elsewhere_or_comes_and_goes_is_refused(model_of: Callable[[str], Model]) -> None:
