@@ -236,6 +236,9 @@ class TestPositions:
         assert rope is not None and rope.dim == 4
         with pytest.raises(InputError, match="cannot rotate 12 of 10"):
             read("minimax_m2", rotary_dim=12, **keys)
+        assert read("minimax_m2", shared_intermediate_size=0, **keys).unused_config_keys == ()
+        with pytest.raises(InputError, match="shared experts of 64 channels"):
+            read("minimax_m2", shared_intermediate_size=64, **keys)
 
     def test_longrope_has_divisors_for_each_frequency(self, read: Read) -> None:
         section = {"type": "longrope", "short_factor": [1, 1.5, 2, 2, 3], "long_factor": [1, 2, 4, 8, 16]}

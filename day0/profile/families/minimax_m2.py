@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from day0.errors import InputError
 from day0.profile.config_reader import ConfigReader
 from day0.profile.families.decoder_names import LLAMA_NAMES, experts, predictor_names
 from day0.profile.families.family import Family
+from day0.profile.feed_forward import FeedForward
 from day0.profile.profile import GroupedQueryAttention, MultiTokenPrediction
 from day0.profile.read_experts import ExpertLine, read_expert_line
 from day0.profile.read_gqa_variants import GqaLine, read_gqa_line
@@ -35,18 +35,25 @@ def _attention(reader: ConfigReader, index: int) -> GroupedQueryAttention:
     return spec if normed else replace(spec, qk_norm=None)
 
 
-_experts = partial(
-    read_expert_line,
-    line=ExpertLine(
-        experts=("num_local_experts", "num_experts"),
-        width="intermediate_size",
-        shared="shared_intermediate_size",
-        shared_is_width=True,
-        scoring="sigmoid",
-        renormalize=True,
-        correction_bias=True,
-    ),
+_EXPERTS = ExpertLine(
+    experts=("num_local_experts", "num_experts"),
+    width="intermediate_size",
+    scoring="sigmoid",
+    renormalize=True,
+    correction_bias=True,
 )
+
+
+def _experts(reader: ConfigReader, index: int) -> FeedForward:
+    """Releases say 0 for the width of shared experts, and no definition says what the tensors of others are called."""
+    shared = reader.integer("shared_intermediate_size", 0, minimum=0)
+    if shared:
+        raise InputError(
+            f"shared experts of {shared} channels: MiniMax M2 has none, nor names for them",
+            where=reader.where("shared_intermediate_size"),
+            hint="0",
+        )
+    return read_expert_line(reader, index, line=_EXPERTS)
 
 
 def _predictors(reader: ConfigReader) -> MultiTokenPrediction | None:
