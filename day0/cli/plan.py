@@ -53,6 +53,9 @@ def command(
     drafted_tokens: options.DraftedTokens = None,
     engine_arg: options.EngineArg = None,
     redundant_experts: options.RedundantExperts = None,
+    offload: options.Offload = None,
+    weight_budget: options.WeightBudget = None,
+    expert_cache_bytes: options.ExpertCacheBytes = None,
     rank_by: options.RankBy = options.Goal.THROUGHPUT,
     most_context: options.MostContext = False,
     fewest_gpus: options.FewestGpus = False,
@@ -83,6 +86,9 @@ def command(
         "speculate": speculate,
         "drafted_tokens": drafted_tokens,
         "redundant_experts": redundant_experts,
+        "offload": offload,
+        "weight_budget": weight_budget,
+        "expert_cache_bytes": expert_cache_bytes,
     }
     workload = _workload(saved, profile, asked)
     planner = Planner(profile, machines, accounting, workload, files.weight_bytes, unsaid_packing(files, profile))

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from day0.plan.cluster import MOST_GPUS
+from day0.plan.settings import OFFLOADS
 
 
 class Engine(StrEnum):
@@ -91,6 +92,20 @@ Speculate = Annotated[
 DraftedTokens = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Tokens drafted at a time with --speculate. [default: the engine's]"),
+]
+Offload = Annotated[
+    str | None,
+    typer.Option(
+        metavar="|".join(OFFLOADS),
+        help="day0: where the weights of layers rest that are not on the GPU. [default: none]",
+    ),
+]
+WeightBudget = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="BYTES", help="With --offload: layers and experts that stay on the GPU. [default: 0]"),
+]
+ExpertCacheBytes = Annotated[
+    int | None, typer.Option(min=0, metavar="BYTES", help="day0: packed experts kept as numbers. [default: 0]")
 ]
 RedundantExperts = Annotated[
     int | None,

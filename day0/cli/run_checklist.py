@@ -103,7 +103,7 @@ def command(
         raise InputError("the server behind a URL holds its weights as it likes", where="--stream")
     if stream and nproc > 1:
         raise InputError("ranks hold their shares of the weights", where="--stream", hint="leave out --nproc")
-    checked = _checked_plan(plan, model, target)
+    checked = _checked_plan(plan, model, target, stream=stream)
     settings = (checked.settings() if checked is not None else {}) | {
         "device": device,
         "seed": seed,
@@ -156,7 +156,7 @@ def _self_test(asked: Asked, *, as_json: bool, output: Path | None) -> ExitCode:
     return exit_of(result)
 
 
-def _checked_plan(path: Path | None, model: str, target: str) -> CheckedPlan | None:
+def _checked_plan(path: Path | None, model: str, target: str, *, stream: bool) -> CheckedPlan | None:
     """The plan to start by, made again for this model; a server behind a URL has started by its own."""
     if path is None:
         return None
@@ -164,7 +164,7 @@ def _checked_plan(path: Path | None, model: str, target: str) -> CheckedPlan | N
         raise InputError("a plan is for the runtime in this process", where="--plan", hint="leave out --target")
     from day0.cli.serve_plan import checked_plan
 
-    return checked_plan(path, "day0", model)
+    return checked_plan(path, "day0", model, offload="disk" if stream else None)
 
 
 def _phases(names: list[str] | None) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,15 +69,17 @@ def read_plan_for(path: Path, engine: str) -> PlanFile:
     return saved
 
 
-def checked_plan(path: Path, engine: str, model: str) -> CheckedPlan:
-    """Make the plan of a file again for `model`; what the file says otherwise is told on stderr.
+def checked_plan(path: Path, engine: str, model: str, *, offload: str | None = None) -> CheckedPlan:
+    """Make the plan of a file again for `model`, with another `offload` if given; what the file says otherwise is told
+    on stderr.
 
     Raises InputError where the layout breaks a rule or does not fit by today's figures.
     """
     saved = read_plan_for(path, engine)
     files = resolve(model)
     accounting = accounting_for(engine, saved.engine_version)
-    planner = Planner(read_profile(files), saved.cluster, accounting, saved.workload, files.weight_bytes)
+    workload = replace(saved.workload, offload=offload or saved.workload.offload)
+    planner = Planner(read_profile(files), saved.cluster, accounting, workload, files.weight_bytes)
     plan = planner.plan(saved.layout)
     target = launch_request(plan, planner, files).model
     for change in changes(saved, planner, plan, target, files.revision):

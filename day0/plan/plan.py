@@ -163,7 +163,8 @@ class Planner:
             kv_tokens=_kv_tokens(layout, budgets, self.workload),
             max_concurrency=_max_concurrency(layout, budgets, self.workload),
             max_context=_max_context(self.profile, layout, budgets, self.workload),
-            estimate=estimate(needs, self.cluster) if needs else None,
+            # weights that come and go arrive at the speed of a disk or a host link, which no cluster file has
+            estimate=estimate(needs, self.cluster) if needs and not self.workload.streams else None,
             settings=_settings(budgets),
             violations=violations,
             notes=tuple(dict.fromkeys(notes)),  # kinds of a mixer say the same

@@ -24,8 +24,11 @@ def run(folder: Path, plan: Path, *options: str) -> int:
     return main(["run-checklist", str(folder), "--plan", str(plan), *report, *options])
 
 
-def test_the_report_shows_what_was_planned_and_what_was_held(plan: Path, tiny_llama: Path) -> None:
-    assert run(tiny_llama, plan) == 4, "one phase alone says nothing about the others"
+@pytest.mark.parametrize("options", [(), ("--stream",)])
+def test_the_report_shows_what_was_planned_and_what_was_held(
+    plan: Path, tiny_llama: Path, options: tuple[str, ...]
+) -> None:
+    assert run(tiny_llama, plan, *options) == 4, "one phase alone says nothing about the others"
     document = json.loads((plan.parent / "report" / "checklist.json").read_text())
     checks = {check["id"]: check for phase in document["phases"] for check in phase["checks"]}
     found = checks["startup.plan"]

@@ -89,6 +89,28 @@ def test_states_come_out_of_the_cache_share(planner: Any, kimi_k3: ArchitectureP
         assert rank.workspace == 16 * 3 * 384 * 3584 * 2
 
 
+def test_streamed_layers_leave_the_budget_and_one_more(planner: Any, kimi_k3: ArchitectureProfile) -> None:
+    """A budget adds whole layers as far as it goes and the rest of it as experts; no time is foretold."""
+    plans = [
+        only_plan(planner(kimi_k3, "h200:1", context=4096, offload="disk", weight_budget=budget * GIB))
+        for budget in (0, 4, 8)
+    ]
+    none, some, more = (plan.ranks[0] for plan in plans)
+    assert [plan.fits for plan in plans] == [True] * 3 and {plan.estimate for plan in plans} == {None}
+    expert = 3 * 3072 * 3584 * 2
+    assert none.workspace == 16 * expert
+    sizes = [rank.weights + rank.workspace for rank in (none, some, more)]
+    assert sizes[0] < sizes[1] <= sizes[0] + 4 * GIB, "the largest layer stays now, and a smaller one comes and goes"
+    assert 4 * GIB - expert < sizes[2] - sizes[1] < 4 * GIB + expert
+    assert only_plan(planner(kimi_k3, "h200:1", context=4096)).fits is False
+
+
+@pytest.mark.parametrize("engine", ["day0", "vllm", "sglang"])
+def test_what_cannot_stream_says_so(planner: Any, small: Profiles, engine: str) -> None:
+    plan = only_plan(planner(small["llama"], "h100:2", engine, context=512, offload="disk"), tp=2)
+    assert plan.fits is False and "--offload" in plan.violations[0].fix
+
+
 def test_a_long_context_makes_short_steps(planner: Any, kimi_k3: ArchitectureProfile) -> None:
     short = only_plan(planner(kimi_k3, "h200:8x2", context=4096), tp=8, pp=2)
     long = only_plan(planner(kimi_k3, "h200:8x2", context=1048576), tp=8, pp=2)

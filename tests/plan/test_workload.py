@@ -36,6 +36,9 @@ def test_a_context_beyond_the_model_names_the_field(kimi_k3: ArchitectureProfile
         ({"kv_dtype": "int3"}, "int3"),
         ({"mem_fraction": 1.5}, "--mem-fraction"),
         ({"max_num_seqs": 0}, "--max-num-seqs"),
+        ({"offload": "cloud"}, "--offload"),
+        ({"weight_budget": 1}, "--weight-budget"),
+        ({"expert_cache_bytes": -1}, "--expert-cache-bytes"),
     ],
 )
 def test_impossible_demands_are_refused(fields: dict[str, object], word: str) -> None:
