@@ -82,18 +82,20 @@ class LayerInput(nn.Module):
 class Head(nn.Module):
     """What is done at the end with x [wanted, hidden] -> logits [wanted, vocab] float32; it owns no weights.
 
-    `relaid` is a copy of its matrix as the chosen kernel wants it (`models/relaid.py`).
+    `relaid` is a copy of its matrix as the chosen kernel wants it for the numbers of rows `relaid_for`
+    (`models/relaid.py`).
     """
 
     def __init__(self, ends: ModelEnds, build: Build) -> None:
         super().__init__()
         self.ends, self.ops = ends, build.ops
         self.relaid: torch.Tensor | None = None
+        self.relaid_for = range(0)
 
     def forward(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """`weight` [vocab, hidden] is the head's own or the input table."""
         ends, scale = self.ends, self.ops["constant_scale"]
-        matrix = weight if self.relaid is None else self.relaid
+        matrix = weight if self.relaid is None or x.shape[0] not in self.relaid_for else self.relaid
         product = self.ops["lm_head"](x, matrix) if bias is None else self.ops["biased_lm_head"](x, matrix, bias)
         logits = product if ends.logit_scale == 1.0 else scale(product, ends.logit_scale)
         return logits if ends.logit_softcap is None else self.ops["softcap"](logits, ends.logit_softcap)

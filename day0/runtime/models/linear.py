@@ -16,17 +16,20 @@ def weight(*shape: int) -> nn.Parameter:
 class Linear(nn.Module):
     """x [tokens, in] -> [tokens, out].
 
-    `relaid` is a copy of the matrix as the chosen kernel wants it (`models/relaid.py`), of use to maps that are called;
-    of others a block reads the matrix alone.
+    `relaid` is a copy of the matrix as the chosen kernel wants it for the numbers of tokens `relaid_for`
+    (`models/relaid.py`). It is of use to maps that are called; of others a block reads the matrix alone.
     """
+
+    # Of the class until they are set: a module takes long over each attribute, and a model has hundreds of these.
+    relaid: torch.Tensor | None = None
+    relaid_for = range(0)
+    is_called = True
 
     def __init__(self, in_features: int, out_features: int, ops: Operators, bias: bool = False) -> None:
         super().__init__()
         self.weight = weight(out_features, in_features)
         self.bias = weight(out_features) if bias else None
         self.ops = ops
-        self.relaid: torch.Tensor | None = None
-        self.is_called = True
 
     def matrix(self) -> torch.Tensor:
         """[out, in] as numbers, for blocks that need the matrix itself.
@@ -36,7 +39,8 @@ class Linear(nn.Module):
         return self.weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.ops["linear"](x, self.matrix() if self.relaid is None else self.relaid, self.bias)
+        served = self.relaid is not None and x.shape[0] in self.relaid_for
+        return self.ops["linear"](x, self.relaid if served else self.matrix(), self.bias)
 
 
 class RMSNorm(nn.Module):

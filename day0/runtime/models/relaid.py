@@ -19,9 +19,10 @@ def relay_matrices(decoder: Decoder, budget: int) -> None:
     all who read them. Nothing happens where the chosen kernels read plain rows.
     """
     for owner, operator, matrix in _matrices(decoder):
-        prepare = decoder.ops.layouts.get(operator)
-        if prepare is not None and matrix.dtype == decoder.dtype and matrix.nbytes <= budget:
-            owner.relaid = prepare(matrix)
+        layout = decoder.ops.layouts.get(operator)
+        if layout is not None and matrix.dtype == decoder.dtype and matrix.nbytes <= budget:
+            owner.relaid = layout.copy(matrix)
+            owner.relaid_for = layout.served[matrix.dtype]
             budget -= matrix.nbytes
 
 

@@ -42,16 +42,27 @@ REFERENCE = "day0-reference"
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """How a kernel wants a weight, its second argument: `copy` makes that of a plain one.
+
+    It is for the numbers of tokens that `served` has by dtype; others are multiplied by the plain weight.
+    """
+
+    copy: Callable[[torch.Tensor], torch.Tensor]
+    served: Mapping[torch.dtype, range]
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """One way to run an operator. `unmet` gives the reason why it cannot run on a device and dtype, or None.
 
-    `layout` copies a weight, the second argument, into what the function runs from faster than from the plain one.
+    `layout` makes what the function runs from faster than from the plain weight.
     """
 
     provider: str
     function: Callable[..., Any]
     unmet: Callable[[torch.device, torch.dtype], str | None] = lambda device, dtype: None
-    layout: Callable[[torch.Tensor], torch.Tensor] | None = None
+    layout: Layout | None = None
 
 
 def _reference(function: Callable[..., Any]) -> tuple[Kernel, ...]:
@@ -61,14 +72,13 @@ def _reference(function: Callable[..., Any]) -> tuple[Kernel, ...]:
 def _no_relaid_products(device: torch.device, dtype: torch.dtype) -> str | None:
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return "needs oneDNN on a CPU"
-    # In float32 it rounds otherwise than the reference, so a model held and the same streamed would differ; of float16
-    # the same holds.
-    return None if dtype == torch.bfloat16 else "equals the reference bit for bit in bfloat16 alone"
+    # In float16 rows round otherwise than blocks, so a model held and the same streamed would differ.
+    return None if dtype in (torch.float32, torch.bfloat16) else "rows and blocks differ in other dtypes"
 
 
 def _relaid_or_reference(relaid: Callable[..., Any], reference: Callable[..., Any]) -> tuple[Kernel, ...]:
-    first = Kernel("onednn-relaid", relaid, _no_relaid_products, relaid_linear.relaid)
-    return (first, Kernel(REFERENCE, reference))
+    layout = Layout(relaid_linear.relaid, relaid_linear.SERVED)
+    return (Kernel("onednn-relaid", relaid, _no_relaid_products, layout), Kernel(REFERENCE, reference))
 
 
 KERNELS: Mapping[str, tuple[Kernel, ...]] = {
@@ -200,7 +210,7 @@ class OperatorChoice:
 class Operators:
     """The chosen kernel of every operator, called by name: `ops["rms_norm"](x, weight, eps)`.
 
-    `layouts` has, of the operators whose kernel has one, what copies a weight into its layout.
+    `layouts` has, of the operators whose kernel has one, that layout.
     """
 
     def __init__(self, chosen: Mapping[str, Kernel], choices: tuple[OperatorChoice, ...]) -> None:

@@ -41,11 +41,19 @@ def test_the_budget_holds_and_the_head_comes_first(tiny, make_engine, kernels: O
         assert bytes_held is None or relaid_bytes(engine.model) == bytes_held
 
 
-def test_nothing_is_copied_in_float32_nor_for_references(tiny, make_engine, kernels: Operators) -> None:
+def test_in_float32_copies_and_offloaded_rows_change_no_bit(tiny, make_engine) -> None:
     folder = tiny("llama-3.1-8b")
-    assert make_engine(folder, dtype="bfloat16").memory.relaid_bytes == 0
     ops = choose_operators(torch.device("cpu"), torch.float32, load_whitelist().verified_on("cpu"))
-    assert make_engine(folder, ops=ops).memory.relaid_bytes == 0
+    relaid = make_engine(folder, ops=ops)
+    assert relaid.memory.relaid_bytes > 0
+    for other in (make_engine(folder, ops=ops, relaid_bytes=0), make_engine(folder, ops=ops, offload="disk")):
+        assert other.memory.relaid_bytes == 0
+        for chunk in (None, 3, 1):
+            assert torch.equal(relaid.forward(IDS, chunk=chunk), other.forward(IDS, chunk=chunk))
+
+
+def test_nothing_is_copied_for_references(tiny, make_engine) -> None:
+    assert make_engine(tiny("llama-3.1-8b"), dtype="bfloat16").memory.relaid_bytes == 0
 
 
 def test_a_changed_parameter_shows_without_the_copies_alone(tiny, make_engine, kernels: Operators) -> None:

@@ -25,14 +25,39 @@ def test_relaid_matrices_multiply_like_the_reference_bit_for_bit(tokens: int, ou
     assert torch.equal(relaid_linear.biased_lm_head(x, blocks, bias), functional.linear(x, weight, bias).float())
 
 
-def test_plain_rows_are_taken_too() -> None:
-    x, weight = drawn(3, 8).float(), drawn(5, 8).float()  # a router's product is in float32 whatever the model's dtype
-    assert torch.equal(relaid_linear.linear(x, weight), x @ weight.T)
-    assert torch.equal(relaid_linear.lm_head(x, weight.bfloat16()), x @ weight.T)
+@pytest.mark.parametrize(("outs", "ins"), [(1, 1), (7, 5), (63, 100), (300, 33), (192, 576)])
+def test_in_float32_a_row_is_the_same_in_any_batch_of_two_and_more(outs: int, ins: int) -> None:
+    x, weight, bias = drawn(70, ins).float(), drawn(outs, ins).float(), drawn(outs).float()
+    blocks, whole = relaid_linear.relaid(weight), relaid_linear.linear(x, weight, bias)
+    torch.testing.assert_close(whole, functional.linear(x, weight, bias))
+    for tokens in (2, 3, 8, 17, 33, 64, 70):
+        for matrix in (weight, blocks):
+            assert torch.equal(relaid_linear.linear(x[:tokens], matrix, bias), whole[:tokens])
+    assert torch.equal(relaid_linear.linear(x[:1], weight, bias), functional.linear(x[:1], weight, bias))
+    assert 1 not in relaid_linear.SERVED[torch.float32]
 
 
-def test_it_is_chosen_in_bfloat16_alone() -> None:
-    for dtype, provider in ((torch.bfloat16, "onednn-relaid"), (torch.float32, REFERENCE), (torch.float16, REFERENCE)):
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_many_tokens_are_multiplied_in_float32_and_rounded_once(monkeypatch, pieces: int) -> None:
+    x, weight, bias = drawn(relaid_linear.WIDE, 100), drawn(80, 100), drawn(80)
+    monkeypatch.setattr(relaid_linear, "WIDE_NUMBERS", 80 * 100 // pieces)
+    exact = (x.double() @ weight.double().T + bias.double()).float()
+    found = relaid_linear.linear(x, weight, bias)
+    # What lies half-way between two bfloat16 may go to either.
+    assert ((found.float() - exact).abs() <= exact.abs() * 2**-8 * 1.001 + 1e-6).all()
+    assert relaid_linear.WIDE not in relaid_linear.SERVED[torch.bfloat16]
+
+
+def test_tables_of_another_dtype_are_converted() -> None:
+    x, weight, bias = drawn(3, 8).float(), drawn(5, 8), drawn(5)
+    assert torch.equal(relaid_linear.lm_head(x, weight), relaid_linear.linear(x, weight.float()))
+    added = relaid_linear.linear(x, weight.float(), bias.float())
+    assert torch.equal(relaid_linear.biased_lm_head(x, weight, bias), added)
+
+
+def test_it_is_chosen_where_rows_and_blocks_agree() -> None:
+    chosen = ((torch.bfloat16, "onednn-relaid"), (torch.float32, "onednn-relaid"), (torch.float16, REFERENCE))
+    for dtype, provider in chosen:
         ops = choose_operators(CPU, dtype, VERIFIED)
         assert {choice.provider for choice in ops.choices if choice.operator == "linear"} == {provider}
         assert set(ops.layouts) == ({name for name, _ in VERIFIED} if provider != REFERENCE else set())
