@@ -61,7 +61,8 @@ def load_engine(
     ops: Operators | None = None,
     ranks: Ranks = ALONE,
 ) -> Engine:
-    """Load a model into an engine: phases "load", "allocate" and "warmup" (one checked forward).
+    """Load a model into an engine: phases "load", "allocate" (of copies of matrices laid out for their kernels, and of
+    the cache) and "warmup" (one checked forward).
 
     Blocks of ours run it, or the definition in transformers, as `settings.runtime` says. `verified_on` gives the
     kernels that the whitelist has evidence for (none: references run); `ops` replaces the choice altogether. Of several
@@ -85,12 +86,12 @@ def load_engine(
             modules, report = _load_modules(files, profile, settings, ops, dtype, device, ranks)
         assert isinstance(modules[""], Decoder)
         decoder, vision = modules[""], modules.get("vision.")
-        if settings.offload == "none" and ranks.layout.ranks == 1:
-            relay_matrices(decoder, settings.relaid_bytes)
     else:
         decoder, report = load_upstream(files, profile, definition, settings, dtype, device)
     _set_threads(settings, report, device)
     phase.done("load")
+    if isinstance(decoder, Decoder) and settings.offload == "none" and ranks.layout.ranks == 1:
+        relay_matrices(decoder, settings.relaid_bytes)
     engine = assemble(decoder, vision, settings, report, device)
     phase.done("allocate")
     _check_forward(engine)
