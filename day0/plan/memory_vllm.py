@@ -44,6 +44,7 @@ _STEPS_OVERLAP = Release((0, 26), "2026-07-25")
 _PACKED_BY_SIZE = Release((0, 23), "2026-06-15")
 _PACKED_BY_GROUP = Release((0, 27), "2026-08-16")
 _LARGEST_STEPS = Release((0, 32), "2026-10-20")
+_STAGED_DRAFTS = _LARGEST_STEPS
 _BIG_CARD = 70 * GIB
 _LARGEST_CARD = 160 * GIB
 
@@ -74,16 +75,7 @@ class VllmAccounting:
     def check(self, parts: ModelParts, layout: Layout, workload: Workload) -> tuple[Violation, ...]:
         found = [*only_of_our_runtime(workload, "vLLM")]
         pool = layout.stage_ranks
-        drafted = workload.drafted(VLLM_DRAFTED)
-        depths = parts.profile.mtp.depths if parts.profile.mtp is not None else 1
-        if drafted > depths and drafted % depths:
-            found.append(
-                Violation(
-                    "engine-drafts",
-                    f"vLLM runs the {depths} predictors in whole rounds, and {drafted} drafted tokens are none",
-                    f"--drafted-tokens of 1 to {depths}, or a multiple of {depths}",
-                )
-            )
+        found += self._drafts(parts, layout, workload.drafted(VLLM_DRAFTED))
         if parts.routed and layout.ep not in (1, pool):
             found.append(
                 Violation(
@@ -101,6 +93,22 @@ class VllmAccounting:
                 )
             )
         return tuple(found)
+
+    def _drafts(self, parts: ModelParts, layout: Layout, drafted: int) -> Iterator[Violation]:
+        """Predictors run in whole rounds, and older versions demand of a drafter that it be cut into stages."""
+        depths = parts.profile.mtp.depths if parts.profile.mtp is not None else 1
+        if drafted > depths and drafted % depths:
+            yield Violation(
+                "engine-drafts",
+                f"vLLM runs the {depths} predictors in whole rounds, and {drafted} drafted tokens are none",
+                f"--drafted-tokens of 1 to {depths}, or a multiple of {depths}",
+            )
+        if drafted and layout.pp > 1 and not is_since(self.version, _STAGED_DRAFTS):
+            yield Violation(
+                "engine-drafts",
+                f"vLLM {self.version} does not build predictors beside pp {layout.pp}; 0.32 is the first known to",
+                "--no-speculate, --pp 1, or a newer --engine-version",
+            )
 
     def notes(self, parts: ModelParts, layout: Layout, gpu: Gpu) -> tuple[str, ...]:
         notes = list(padding_notes(parts.profile, layout, vllm_padding(parts.profile, gpu, self.version)))

@@ -58,3 +58,12 @@ def test_predictors_run_in_whole_rounds(request_for: Any) -> None:
     }
     assert [drafted for drafted, found in broken.items() if found] == [4]
     assert broken[4][0].rule == "engine-drafts" and "multiple of 3" in broken[4][0].fix
+
+
+@pytest.mark.parametrize(("version", "refused"), [("0.26.0", True), ("0.32.0", False), (None, False)])
+def test_predictors_beside_stages_need_a_version_that_builds_them(
+    request_for: Any, version: str | None, refused: bool
+) -> None:
+    demand = {"speculate": True, "context": 8192}
+    plan = request_for("deepseek-r1", "h200:8x2", "vllm", version, tp=8, pp=2, demand=demand).plan
+    assert ("engine-drafts" in [each.rule for each in plan.violations]) is refused
