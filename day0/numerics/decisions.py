@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -59,38 +60,49 @@ def judge_choices(
     scores: Tensor | None,
     tolerance: float,
 ) -> Decision:
-    """Compare ids [tokens, chosen]; `scores` [tokens, options] are the reference's, None where it has none.
+    """Compare ids [tokens, (heads,) chosen]; `scores` [tokens, (heads,) options] are the reference's, or None.
 
     A flip between scores that are equal is an exact tie; within the noise, which is `tolerance` relative to a row of
-    scores, a near tie; anything else is a fault, and so is one option chosen twice.
+    scores, a near tie; anything else is a fault, and so is one option chosen twice. A token is what the worst of its
+    heads is.
     """
-    found, wanted = candidate.flatten(1), reference.flatten(1)
+    heads = candidate.shape[1] if candidate.dim() == 3 else 1
+    found, wanted = candidate.flatten(0, -2), reference.flatten(0, -2)
+    options = None if scores is None or scores.dim() != candidate.dim() else scores.flatten(0, -2)
     repeats = _repeats(found) & ~_repeats(wanted)
     differ = (found.sort(dim=-1).values != wanted.sort(dim=-1).values).any(dim=-1)
     order = ~differ & (found != wanted).any(dim=-1)
-    gaps, noises, kinds = [], [], []
-    rows = differ.nonzero().flatten().tolist()
-    for row in rows:
-        gap, noise = _gap(found[row], wanted[row], None if scores is None else scores[row], tolerance)
-        kinds.append(_kind(bool(repeats[row]), gap, noise))
+    gaps, noises = [], []
+    kinds: dict[int, Flip] = {}
+    for row in differ.nonzero().flatten().tolist():
+        gap, noise = _gap(found[row], wanted[row], None if options is None else options[row], tolerance)
+        kind = _kind(bool(repeats[row]), gap, noise)
+        kinds[row // heads] = max(kind, kinds.get(row // heads, kind), key=_WORSE.index)
         if gap is not None and noise is not None:
             gaps.append(gap)
             noises.append(noise)
+    counts = Counter(kinds.values())
     return Decision(
-        *(tensor, layer, step, len(wanted), len(rows)),
-        exact_ties=kinds.count("exact tie"),
-        near_ties=kinds.count("near tie"),
-        faults=kinds.count("fault"),
-        unknown=kinds.count("unknown"),
-        order=int(order.sum()),
-        repeated=int(repeats.sum()),
+        *(tensor, layer, step, len(reference), len(kinds)),
+        exact_ties=counts["exact tie"],
+        near_ties=counts["near tie"],
+        faults=counts["fault"],
+        unknown=counts["unknown"],
+        order=_tokens(order, heads),
+        repeated=_tokens(repeats, heads),
         gap=max(gaps, default=None),
         noise=max(noises, default=None),
-        position=next(
-            (row for row, kind in zip(rows, kinds, strict=True) if kind == "fault"), rows[0] if rows else None
-        ),
-        flipped=tuple(rows),
+        position=next((row for row, kind in kinds.items() if kind == "fault"), next(iter(kinds), None)),
+        flipped=tuple(kinds),
     )
+
+
+_WORSE: tuple[Flip, ...] = ("exact tie", "near tie", "unknown", "fault")
+
+
+def _tokens(rows: Tensor, heads: int) -> int:
+    """Of how many tokens some head is marked in rows [tokens x heads]."""
+    return int(rows.unflatten(0, (-1, heads)).any(dim=1).sum())
 
 
 def _kind(repeated: bool, gap: float | None, noise: float | None) -> Flip:
@@ -114,12 +126,19 @@ def _gap(found: Tensor, wanted: Tensor, scores: Tensor | None, tolerance: float)
     taken = [option for option in found.tolist() if option >= 0 and option not in wanted.tolist()]
     if scores is None or scores.dim() != 1:
         return None, None
-    if len(left) != len(taken) or max([*left, *taken], default=0) >= len(scores):
-        return float("inf"), 0.0  # chose another number of options, or one that is not there
+    if len(left) != len(taken) or not left or max([*left, *taken]) >= len(scores):
+        return float("inf"), 0.0  # chose another number of options, one twice, or one that is not there
     values = scores.double()
     finite = values[values.isfinite()]
     size = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
     return float(values[left].max() - values[taken].min()), 2 * PEAK * tolerance * size
+
+
+def as_many(one: Tensor, two: Tensor) -> tuple[Tensor, Tensor]:
+    """Ids [..., chosen] of two runs, where one chose fewer with -1 in the places that it lacks."""
+    width = max(one.shape[-1], two.shape[-1])
+    padded = [torch.nn.functional.pad(ids, (0, width - ids.shape[-1]), value=-1) for ids in (one, two)]
+    return padded[0], padded[1]
 
 
 def weights_by_option(weights: Tensor, ids: Tensor) -> Tensor:

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from day0.errors import InputError
-from day0.numerics.reading import Recording, plain_entries
+from day0.numerics.reading import RANKS_DIFFER, Recording, plain_entries
 
+SAME = "same"
+"""In a name map's `axes`: every rank has the whole; where they differ their mean is compared."""
 ENDINGS = (".pt", ".npy", ".npz")
 _FIELD = re.compile(r"(\w+?)=(.*)")
 _ID_NAMES = ("input_ids", "token_ids", "prompt_ids")
@@ -28,8 +30,9 @@ class NameMap:
     """How the names of a dump become ours.
 
     `names` maps a regular expression that fits the whole name to the name of a trace point, groups as `\\1`. `axes` is
-    the axis along which the ranks' tensors of a trace point (a pattern likewise) are joined; "sum" adds them up, and
-    what is not named must be the same on every rank. `step` picks one forward of a dump of several.
+    the axis along which the ranks' tensors of a trace point (a pattern likewise) are joined; "sum" adds them up,
+    "same" says that every rank has the whole, so that ranks which differ are a finding. What is not named must be the
+    same on every rank. `step` picks one forward of a dump of several.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +90,12 @@ def read_dump(folder: Path, name_map: NameMap | None = None) -> Recording:
     joined = {name: _join(name, ranks, name_map.axis(name), folder) for name, ranks in found.items()}
     ids = next((joined.pop(name) for name in _ID_NAMES if name in joined), None)
     prompt = None if ids is None else tuple(int(token) for token in ids.flatten())
-    return Recording(str(folder), plain_entries(joined), joined.__getitem__, prompt)
+    apart = tuple(
+        name
+        for name, ranks in found.items()
+        if name_map.axis(name) == SAME and any(not torch.equal(shard, ranks[0]) for shard in ranks.values())
+    )
+    return Recording(str(folder), plain_entries(joined), joined.__getitem__, prompt, facts={RANKS_DIFFER: apart})
 
 
 def _named(path: Path, folder: Path) -> tuple[str, int, int | None]:
@@ -141,15 +149,16 @@ def _join(name: str, ranks: Mapping[int, Tensor], axis: int | str | None, folder
     if sorted(ranks) != list(range(len(shards))):
         raise InputError(f"{name}: ranks {sorted(ranks)} are not all of them", where=str(folder))
     try:
+        if axis in (None, SAME) and all(torch.equal(shard, shards[0]) for shard in shards[1:]):
+            return shards[0]
         if axis is None:
-            if all(torch.equal(shard, shards[0]) for shard in shards[1:]):
-                return shards[0]
-            hint = f"say how in a name map: axes: {{'{name}': 1}}, or 'sum'"
+            hint = f"say how in a name map: axes: {{'{name}': 1}}, 'sum', or 'same' where it ought to be"
             raise InputError(
                 f"{name} differs between ranks, and nothing says how they join", where=str(folder), hint=hint
             )
-        if axis == "sum":
-            return torch.stack([shard.float() for shard in shards]).sum(0).to(shards[0].dtype)
+        if axis in ("sum", SAME):
+            total = torch.stack([shard.float() for shard in shards]).sum(0)
+            return (total / len(shards) if axis == SAME else total).to(shards[0].dtype)
         return torch.cat(shards, dim=int(axis))
     except (RuntimeError, IndexError, ValueError) as fault:
         raise InputError(f"{name}: the ranks' tensors do not join: {fault}", where=str(folder)) from None

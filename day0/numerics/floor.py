@@ -11,6 +11,7 @@ from typing import Literal
 
 import torch
 
+from day0.numerics.alignment import like_reference
 from day0.numerics.metrics import Allowance, difference
 from day0.numerics.noise import LEAST_ULPS, MOST
 from day0.numerics.reading import Recording
@@ -65,6 +66,7 @@ def measured_floor(reference: Recording, coarser: Recording) -> Floor:
         if one is None or two is None or not one.is_floating_point() or not two.is_floating_point():
             continue
         eps = max(eps, torch.finfo(two.dtype).eps)
+        one, two, _ = like_reference(entry, one, other, two)
         found = difference(two, one)
         if not math.isnan(found.error):
             worst[entry.key], typical[entry.key] = found.error, found.median

@@ -29,7 +29,7 @@ def whole_prompt(recording: Recording) -> Recording:
     """Join the steps of the prompt into one; later steps are numbered on from it.
 
     Rows of tokens are put one after another, what is narrower in earlier chunks is filled (`GROWING`). Of what a step
-    leaves behind (states) that of the last chunk stays.
+    leaves behind (states) that of the last chunk stays, and so does what only came before (pictures).
     """
     length = len(recording.prompt_ids or ())
     spans = {e.step: (e.start, e.length) for e in recording.entries if e.start + e.length <= length}
@@ -42,6 +42,11 @@ def whole_prompt(recording: Recording) -> Recording:
             parts[entry.name][entry.step] = entry
     entries: list[Entry] = []
     sources: dict[str, dict[int, Entry]] = {}
+    for before in parts.values():
+        if last not in before:
+            final = before[max(before)]
+            entries.append(replace(final, step=0, order=len(entries)))
+            sources[entries[-1].key] = {final.step: final}
     for name in dict.fromkeys(entry.name for entry in recording.entries if entry.step == last):
         joined = _joined(parts[name], spans, length)
         entries.append(replace(joined, order=len(entries)))
@@ -54,10 +59,9 @@ def whole_prompt(recording: Recording) -> Recording:
 
     def load(key: str) -> Tensor:
         own = sources[key]
-        if len(own) == 1 and not set(own) <= set(spans):
-            return recording.load(next(iter(own.values())).key)
-        if set(own) == {last}:
-            return recording.load(own[last].key) if own[last].operator != LEFT_OUT else _filled(own, spans, recording)
+        step, entry = next(iter(own.items()))
+        if len(own) == 1 and (step not in spans or entry.operator != LEFT_OUT):
+            return recording.load(entry.key)
         return _filled(own, spans, recording)
 
     return replace(recording, entries=tuple(entries), load=load)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from day0.numerics import kinds_of_rows as by_rows
+
 EXPLAINED = 0.02
 """A transformation explains a deviation where it leaves this share of it, or the tolerance where that is more."""
 SAME_NORM = 1e-2
-ROTATED = frozenset({"mixer.q", "mixer.k", "mixer.k_rope", "mixer.index_q", "mixer.index_k"})
-"""Points behind a rotation by position."""
+COARSE = 2.0**-8
+"""Rounding of bfloat16: a deviation below it may be that of a coarser type somewhere inside."""
+ROTATED = frozenset(
+    {"mixer.q", "mixer.k", "mixer.kv", "mixer.k_rope", "mixer.index_q", "mixer.index_k", "mixer.attention"}
+)
+"""Points behind a rotation by position, or behind one that is turned back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +30,18 @@ class Guess:
 
 
 def guess_kind(
-    operator: str, candidate: Tensor, reference: Tensor, others: Mapping[str, Tensor], tolerance: float
+    operator: str,
+    candidate: Tensor,
+    reference: Tensor,
+    others: Mapping[str, Tensor],
+    tolerance: float,
+    inputs: Collection[str] = (),
 ) -> Guess:
     """Name the first explanation that leaves next to nothing of the deviation.
 
     `others` are tensors of the reference's same step by name: what may be missing in a sum, or stand here in the
-    wrong place. Of equal shapes float64 on the host; another shape is looked at as such.
+    wrong place; those in `inputs` came before, so that standing here means that what lies between was left out. Of
+    equal shapes float64 on the host; another shape is looked at as such.
     """
     if candidate.shape != reference.shape:
         return _shape_guess(candidate, reference)
@@ -41,23 +53,35 @@ def guess_kind(
     if not bool((found.isfinite() & wanted.isfinite()).all()):
         return Guess("other", "neither side is finite")
     error = _relative(found, wanted)
-    limit = max(EXPLAINED * error, min(tolerance, 0.2 * error))
-    for guess, explained in _explanations(operator, found, wanted, others):
-        if explained is not None and _relative(explained, found) <= limit:
+    limit = max(EXPLAINED * error, min(tolerance, 0.2 * error)) * float(wanted.norm())
+    for guess, explained in _explanations(found, wanted, others, inputs):
+        if explained is not None and float((explained - found).norm()) <= limit:
             return guess
-    if operator in ROTATED and _is_rotated(found, wanted):
-        return Guess("rotary layout", "the first position and all lengths are right, directions are not")
+    return _by_shape_of_error(operator, found, wanted, limit, tolerance)
+
+
+def _by_shape_of_error(operator: str, found: Tensor, wanted: Tensor, limit: float, tolerance: float) -> Guess:
+    """Guesses for which nothing is rebuilt: what is kept, and where the error lies."""
     if _is_permuted(found, wanted, limit):
         return Guess("permutation", "each row has the right values in other places")
-    if error <= 10 * tolerance and _is_noise(found, wanted):
+    if said := by_rows.moved(found, wanted):
+        return Guess(*said)
+    error = _relative(found, wanted)
+    if error <= max(10 * tolerance, COARSE) and _is_noise(found, wanted):
         return Guess("precision only", "a small error spread evenly over all rows")
+    if by_rows.at_the_start_only(found, wanted, tolerance):
+        return Guess("stale", "the first rows alone deviate, the further the less: something older was there before")
+    if operator in ROTATED and _is_rotated(found, wanted):
+        return Guess("rotary layout", "all lengths are right, directions are not")
     return Guess("other", "no simple transformation explains it")
 
 
 def _explanations(
-    operator: str, found: Tensor, wanted: Tensor, others: Mapping[str, Tensor]
+    found: Tensor, wanted: Tensor, others: Mapping[str, Tensor], inputs: Collection[str]
 ) -> Iterator[tuple[Guess, Tensor | None]]:
     """Guesses, and what the candidate would be if they held."""
+    if not bool(found.any()):
+        yield Guess("missing term", "it is all zeros"), torch.zeros_like(wanted)
     yield Guess("sign", "it is the reference times -1"), -wanted
     size = float(wanted.square().sum())
     factor = float((found * wanted).sum()) / size if size else 0.0
@@ -71,25 +95,55 @@ def _explanations(
             moved[edge] = found[edge]
             yield Guess("off by one", f"each row is that of the token {word}"), moved
         yield Guess("stale", "all rows are alike"), found[:1].expand_as(found)
+    yield from _by_others(found, wanted, others, inputs)
+    if wanted.dim() > 1 and len(wanted) > 4:
+        delta = found - wanted
+        constant = delta.mean(0, keepdim=True).expand_as(delta)
+        yield Guess("missing term", "every row lacks the same vector, or has it too often"), wanted + constant
+        yield from _by_factors(found, wanted)
+
+
+def _by_others(
+    found: Tensor, wanted: Tensor, others: Mapping[str, Tensor], inputs: Collection[str]
+) -> Iterator[tuple[Guess, Tensor]]:
+    """Another tensor of the reference stands here, or is missing in the sum, or in it twice."""
     delta = found - wanted
     for name, other in others.items():
         term = other.double()
-        if term.shape == wanted.shape and not torch.equal(term, wanted):
+        if term.shape != wanted.shape or torch.equal(term, wanted):
+            continue
+        if name in inputs:
+            yield Guess("missing term", f"it is the reference's {name}: what lies between is left out"), term
+        else:
             yield Guess("stale", f"it is the reference's {name}"), term
-            weight = float(term.square().sum())
-            share = float((delta * term).sum()) / weight if weight else 0.0
-            if abs(share + 1) < 0.05:
-                yield Guess("missing term", f"{name} is missing"), wanted - term
-            elif abs(share - 1) < 0.05:
-                yield Guess("missing term", f"{name} is in it twice"), wanted + term
-    if wanted.dim() > 1:
-        columns = wanted.flatten(1)
-        channel = (found.flatten(1) * columns).sum(0) / columns.square().sum(0).clamp_min(1e-300)
-        if len(columns) > 4:
-            yield Guess("scale", "each channel has a factor of its own"), (columns * channel).view_as(wanted)
-        row = (found.flatten(1) * columns).sum(1) / columns.square().sum(1).clamp_min(1e-300)
-        if columns.shape[1] > 1 and len(columns) > 4:
-            yield Guess("scale", "each row has a factor of its own"), (columns * row[:, None]).view_as(wanted)
+        weight = float(term.square().sum())
+        share = float((delta * term).sum()) / weight if weight else 0.0
+        if abs(share + 1) < 0.05:
+            yield Guess("missing term", f"{name} is missing"), wanted - term
+        elif abs(share - 1) < 0.05:
+            yield Guess("missing term", f"{name} is in it twice"), wanted + term
+
+
+def _by_factors(found: Tensor, wanted: Tensor) -> Iterator[tuple[Guess, Tensor]]:
+    """Factors by channel, by row, by both, by head: fitted in least squares, so they must be few beside the numbers."""
+    one, two = found.flatten(1), wanted.flatten(1)
+    yield Guess("scale", "each channel has a factor of its own"), (two * _factor(one, two, 0)).view_as(wanted)
+    if two.shape[1] < 2:
+        return
+    yield Guess("scale", "each row has a factor of its own"), (two * _factor(one, two, 1)).view_as(wanted)
+    if two.shape[1] > 4:
+        both = two
+        for _ in range(8):
+            both = both * _factor(one, both, 0)
+            both = both * _factor(one, both, 1)
+        yield Guess("scale", "each row and each channel has a factor of its own"), both.view_as(wanted)
+    if wanted.dim() > 2 and wanted.shape[-1] > 4:
+        yield Guess("scale", "each head of each row has a factor of its own"), wanted * _factor(found, wanted, -1)
+
+
+def _factor(found: Tensor, wanted: Tensor, dim: int) -> Tensor:
+    """What to multiply `wanted` by along an axis to come nearest to `found`."""
+    return (found * wanted).sum(dim, keepdim=True) / wanted.square().sum(dim, keepdim=True).clamp_min(1e-300)
 
 
 def _relative(one: Tensor, two: Tensor) -> float:
@@ -104,17 +158,17 @@ def _shape_guess(candidate: Tensor, reference: Tensor) -> Guess:
 
 
 def _is_rotated(found: Tensor, wanted: Tensor) -> bool:
-    """Position 0 is turned by nothing, and a rotation keeps lengths."""
-    if found.dim() < 2 or len(found) < 2:
+    """A rotation keeps the length of every head; that of one alone may agree by chance."""
+    lengths = found.norm(dim=-1), wanted.norm(dim=-1)
+    if found.dim() < 2 or lengths[0].numel() < 2:
         return False
-    first = _relative(found[0], wanted[0])
-    lengths = _relative(found[1:].norm(dim=-1), wanted[1:].norm(dim=-1))
-    return first < SAME_NORM and lengths < SAME_NORM and _relative(found[1:], wanted[1:]) > 5 * max(first, lengths)
+    kept = _relative(*lengths)
+    return kept < SAME_NORM and _relative(found, wanted) > 5 * kept
 
 
 def _is_permuted(found: Tensor, wanted: Tensor, limit: float) -> bool:
     rows = (found.flatten(1), wanted.flatten(1)) if found.dim() > 1 else (found[None], wanted[None])
-    return _relative(rows[0].sort(dim=1).values, rows[1].sort(dim=1).values) <= limit
+    return float((rows[0].sort(dim=1).values - rows[1].sort(dim=1).values).norm()) <= limit
 
 
 def _is_noise(found: Tensor, wanted: Tensor) -> bool:

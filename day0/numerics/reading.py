@@ -16,6 +16,8 @@ from day0.errors import InputError
 from day0.numerics.compare import execution_order, layer_and_operator
 from day0.numerics.recording import GENERATED_NAME, ID_NAME, Entry, trace_paths
 
+RANKS_DIFFER = "ranks_differ"
+"""In a recording's facts: the tensors that every rank ought to have alike, and has not."""
 _OTHER_ID_NAMES = ("token_ids", "prompt_ids")
 
 

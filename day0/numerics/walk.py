@@ -11,12 +11,12 @@ from torch import Tensor
 
 from day0.numerics.alignment import check_prompts, like_reference, meant_instead
 from day0.numerics.compare import NodeVerdict, Verdict
-from day0.numerics.decisions import FED_POINTS, SCORES_OF, Decision, Taint, judge_choices, weights_by_option
+from day0.numerics.decisions import FED_POINTS, SCORES_OF, Decision, Taint, as_many, judge_choices, weights_by_option
 from day0.numerics.floor import Floor, rounding_of
 from day0.numerics.joining import whole_prompt
 from day0.numerics.kinds import guess_kind
 from day0.numerics.metrics import Allowance, difference
-from day0.numerics.reading import Recording
+from day0.numerics.reading import RANKS_DIFFER, Recording
 from day0.numerics.recording import Entry, step_key
 from day0.numerics.statistics import Statistics
 from day0.numerics.tokens import LogitReport, compare_logits
@@ -87,10 +87,10 @@ def compare_recordings(sides: Sides) -> Report:
         replayed=None if sides.replayed is None else whole_prompt(sides.replayed),
     )
     walk = _Walk(sides, sides.candidate)
-    nodes = walk.nodes()
-    replayed = None if sides.replayed is None else _Walk(sides, sides.replayed)
+    free = nodes = walk.nodes()
+    replayed = None if sides.replayed is None else _Walk(sides, sides.replayed, replays=True)
     if replayed is not None:
-        nodes = _filled(nodes, replayed.nodes())
+        nodes = _filled(free, replayed.nodes())
     keys = {entry.key for entry in sides.reference.entries}
     extra = tuple(entry.key for entry in sides.candidate.entries if entry.key not in keys)
     known = sides.candidate.by_key()
@@ -103,7 +103,7 @@ def compare_recordings(sides: Sides) -> Report:
     verdict: Verdict = "deviates" if first is not None else "incomplete" if incomplete else "equal"
     return Report(
         verdict=verdict,
-        first=None if first is None else walk.explained(first),
+        first=None if first is None else (walk if first in free or replayed is None else replayed).explained(first),
         nodes=nodes,
         decisions=tuple(walk.decisions),
         logits=walk.logits,
@@ -121,21 +121,22 @@ def _is_needed(node: WalkNode) -> bool:
 
 
 def _filled(nodes: tuple[WalkNode, ...], replayed: tuple[WalkNode, ...]) -> tuple[WalkNode, ...]:
-    """Nodes that a flipped choice kept from being checked, taken from the run that replays the choices."""
+    """Nodes that a flipped choice, or a token that followed from it, kept from being checked, taken from the run that
+    replays the choices."""
     other = {node.tensor: node for node in replayed}
     return tuple(
         replace(other[node.tensor], message=f"with choices replayed {other[node.tensor].message}".strip())
-        if node.kind == "tie before" and node.tensor in other
+        if node.kind in ("tie before", "other tokens") and node.tensor in other
         else node
         for node in nodes
     )
 
 
 class _Walk:
-    """One candidate along the reference's order."""
+    """One candidate along the reference's order; one that `replays` its choices goes on from those, not its own."""
 
-    def __init__(self, sides: Sides, candidate: Recording) -> None:
-        self.sides, self.candidate = sides, candidate
+    def __init__(self, sides: Sides, candidate: Recording, *, replays: bool = False) -> None:
+        self.sides, self.candidate, self.replays = sides, candidate, replays
         self.known = candidate.by_key()
         self.own = sides.reference.by_key()
         self.fed = {} if sides.fed is None else sides.fed.by_key()
@@ -182,6 +183,8 @@ class _Walk:
         if wanted is None or found is None:
             return _by_statistics(blank, entry.statistics, other.statistics)
         wanted, found, note = like_reference(entry, wanted, other, found)
+        if entry.key in self.candidate.facts.get(RANKS_DIFFER, ()):
+            return replace(blank, verdict="deviates", message="the ranks hold different numbers; their mean is shown")
         if not wanted.is_floating_point():
             return self._choice(blank, entry, found, wanted)
         return self._numbers(replace(blank, message=note), entry, found, wanted, allowed)
@@ -190,6 +193,8 @@ class _Walk:
         """Whole numbers: choices of a router or an indexer, or something that must be the same."""
         if torch.equal(found, wanted):
             return replace(blank, verdict="same", error=0.0, added_error=0.0, inherited_error=0.0)
+        if entry.operator in SCORES_OF and found.shape[:-1] == wanted.shape[:-1]:
+            found, wanted = as_many(found, wanted)
         if entry.operator not in SCORES_OF or found.shape != wanted.shape:
             return replace(blank, verdict="deviates", kind="other", message="whole numbers that differ")
         clean = self.taint.clean(len(wanted))
@@ -199,7 +204,8 @@ class _Walk:
         place = (entry.key, entry.layer, entry.step)
         decision = judge_choices(*place, torch.where(_column(clean, found), found, wanted), wanted, scores, tolerance)
         self.decisions.append(decision)
-        self.taint.now |= set(decision.flipped)
+        if not self.replays:
+            self.taint.now |= set(decision.flipped)
         message = f"{decision.flips} of {decision.tokens} tokens choose others: {decision.exact_ties} exact ties, "
         message += f"{decision.near_ties} near ties, {decision.faults} faults, {decision.unknown} unknown"
         position = None if decision.position is None else entry.start + decision.position
@@ -222,6 +228,8 @@ class _Walk:
     def _numbers(self, blank: WalkNode, entry: Entry, found: Tensor, wanted: Tensor, allowed: Allowance) -> WalkNode:
         if entry.operator == "ffn.topk_weights":
             found, wanted = self._weights(entry, found, wanted)
+        if entry.operator == "logits":  # of all rows, those too that a choice before them has moved
+            self.logits = self.logits or compare_logits(found, wanted, entry.start, allowed.limit)
         rows = None
         if self.taint.any:
             if not _by_token(entry, wanted):
@@ -232,8 +240,6 @@ class _Walk:
             if found.shape == wanted.shape:
                 found, wanted = found[rows], wanted[rows]
         result = difference(found, wanted)
-        if entry.operator == "logits" and rows is None:
-            self.logits = self.logits or compare_logits(found, wanted, entry.start, allowed.limit)
         if result.kind in ("constant", "empty"):
             same = torch.equal(found, wanted) and entry.operator != "logits"
             if result.kind == "empty" or same or entry.operator == "logits":
@@ -304,14 +310,24 @@ class _Walk:
         if entry.operator == "ffn.topk_weights":
             found, wanted = self._weights(entry, found, wanted)
         others = self._others(entry, wanted)
-        guess = guess_kind(entry.operator, found, wanted, others, node.tolerance)
+        guess = guess_kind(entry.operator, found, wanted, others, node.tolerance, self._inputs(entry))
         instead = meant_instead(found, entry.name, others) if found.shape == wanted.shape else None
         why = f"{guess.why}; it is what the reference calls {instead}" if instead else guess.why
         return replace(node, kind=guess.kind, message=f"{node.message}; {why}".lstrip("; "))
 
+    def _inputs(self, entry: Entry) -> set[str]:
+        """What came before in this layer and step; before what is outside the layers, in the last one."""
+        layer = self.num_layers - 1 if entry.layer is None else entry.layer
+        return {
+            other.name
+            for other in self.sides.reference.entries
+            if (other.layer, other.step) == (layer, entry.step) and other.order < entry.order
+        }
+
     def _others(self, entry: Entry, wanted: Tensor) -> dict[str, Tensor]:
         """The reference's tensors of the same shape: all of this layer and its neighbours in this step."""
-        near = {None} if entry.layer is None else {None, entry.layer - 1, entry.layer, entry.layer + 1}
+        layer = self.num_layers if entry.layer is None else entry.layer
+        near = {None, layer - 1, layer, layer + 1}
         alike = (
             other
             for other in self.sides.reference.entries

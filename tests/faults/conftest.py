@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ from day0.cli.main import main
 from day0.profile.read import read_profile
 from day0.profile.tensors import expected_tensors
 from day0.source.model_files import DTYPE_BITS, ModelFiles
+
+# The faults of the runtime are plain modules beside these tests, which use small models of the runtime's tests.
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "runtime")]
 
 INDEX = "model.safetensors.index.json"
 GQA: dict[str, Any] = {
