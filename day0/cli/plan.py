@@ -14,6 +14,7 @@ from day0.errors import ExitCode, InputError
 from day0.plan import questions
 from day0.plan.accounting import ACCOUNTINGS, Accounting, accounting_for
 from day0.plan.cluster import Cluster, parse_cluster
+from day0.plan.engine_version import checked_version
 from day0.plan.layout import LayoutRequest
 from day0.plan.packing_unsaid import unsaid_packing
 from day0.plan.plan import Plan, Planner
@@ -120,8 +121,8 @@ def _accounting(saved: PlanFile | None, engine: options.Engine | None, version: 
         if saved.engine not in ACCOUNTINGS:
             known = ", ".join(ACCOUNTINGS)
             raise InputError(f"engine.name {saved.engine!r} is not known", where="--load", hint=f"known: {known}")
-        return accounting_for(saved.engine, version or saved.engine_version)
-    return accounting_for((engine or options.Engine.DAY0).value, version)
+        return accounting_for(saved.engine, checked_version(version or saved.engine_version))
+    return accounting_for((engine or options.Engine.DAY0).value, checked_version(version))
 
 
 def _cluster(saved: PlanFile | None, spec: str | None) -> Cluster:

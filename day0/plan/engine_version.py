@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from day0.errors import InputError
+
+_NEWEST = ("nightly", "main", "latest", "dev")
 _DATE = re.compile(r"20\d\d-\d\d(?:-\d\d)?")
 
 
@@ -25,6 +28,15 @@ def version_numbers(version: str) -> tuple[int, ...]:
             break
         numbers.append(int(digits.group()))
     return tuple(numbers)
+
+
+def checked_version(version: str | None) -> str | None:
+    """A version as it was given; raises InputError where it has no number and is no name for the newest."""
+    if version is None or any(letter.isdigit() for letter in version) or version.lower() in _NEWEST:
+        return version
+    raise InputError(
+        f"{version!r} is no version", where="--engine-version", hint=f"for example 0.26.0, or {', '.join(_NEWEST)}"
+    )
 
 
 def is_since(version: str | None, since: Release) -> bool:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from day0.plan.engine_version import Release, is_since, version_numbers
+from day0.errors import InputError
+from day0.plan.engine_version import Release, checked_version, is_since, version_numbers
 
 
 @pytest.mark.parametrize(
@@ -28,3 +29,10 @@ def test_builds_named_by_their_date_are_compared_by_it() -> None:
 
 def test_a_number_without_end_is_no_number() -> None:
     assert len(version_numbers("9" * 5000)) == 1
+
+
+def test_a_word_that_is_no_version_is_not_taken_for_the_newest() -> None:
+    for version in (None, "0.26.0", "nightly", "nightly 2026-11", "main"):
+        assert checked_version(version) == version
+    with pytest.raises(InputError, match="'banana' is no version"):
+        checked_version("banana")
