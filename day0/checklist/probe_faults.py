@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from day0.checklist import probe_faults_inside as inside
+from day0.checklist import probe_faults_roads as roads
 from day0.checklist.checklist import Checklist, ChecklistRun, CheckResult, CheckSpec
 from day0.checklist.client import EndpointTarget, Reply
 from day0.checklist.probe_runtime import RuntimeTarget
@@ -234,6 +235,7 @@ FAULTS: Mapping[str, Fault] = {
     "numerics.chunked": Fault("later chunks write one place too far", inside.shifted_writes),
     "numerics.causal": Fault("a mixer sees the future", inside.future_leak),
     "numerics.batched": Fault("sequences of a batch are mixed up", inside.mixed_sequences),
+    "numerics.invariance": Fault("a chunk that begins inside a page reads the page before", roads.page_before),
     "numerics.reference": Fault("two layers are swapped", inside.swapped_layers),
     "numerics.endpoint": Fault("another model behind the name", altered(other_logprobs)),
     "stability.mixed": Fault("an abort changes later answers", changed_by_aborts),

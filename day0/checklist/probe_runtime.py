@@ -126,9 +126,10 @@ class RuntimeTarget:
         return self._world.load(self.files, self.profile, settings, note, verified_on)
 
     def close(self) -> None:
-        """End the other ranks, where there are any."""
+        """End the other ranks, where there are any; a later `build` starts them anew."""
         if self._world is not None:
             self._world.stop()
+            self._world = None
 
     def lacks(self, need: str) -> str | None:
         if need == "endpoint":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from day0.checklist import (
+    probe_invariance,
     probe_loading,
     probe_multimodal,
     probe_numerics,
@@ -51,6 +52,7 @@ PROBES: Mapping[str, Probe] = {
     "numerics.chunked": Probe(probe_numerics.chunked, _INSIDE),
     "numerics.causal": Probe(probe_numerics.causal, _INSIDE),
     "numerics.batched": Probe(probe_numerics.batched, _INSIDE),
+    "numerics.invariance": Probe(probe_invariance.invariance, _INSIDE),
     "numerics.reference": Probe(probe_numerics.reference, _INSIDE),
     "numerics.endpoint": Probe(probe_numerics.endpoint, needs=("endpoint",)),
     "stability.mixed": Probe(probe_stability.mixed, _ASKS),

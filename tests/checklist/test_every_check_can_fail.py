@@ -16,8 +16,13 @@ from day0.checklist.target import Ask, CheckContext
 
 Contexts = Callable[[str], CheckContext]
 
+
+def _takes_long(name: str, spec: CheckSpec) -> bool:
+    return name == "full" or (name == "default" and spec.probe == "numerics.invariance")
+
+
 CHECKS = [
-    pytest.param(name, spec, id=f"{name}-{spec.id}", marks=[pytest.mark.slow] if name == "full" else [])
+    pytest.param(name, spec, id=f"{name}-{spec.id}", marks=[pytest.mark.slow] if _takes_long(name, spec) else [])
     for name, path in shipped_checklists().items()
     for spec in read_checklist(path, PROBES).checks
 ]
