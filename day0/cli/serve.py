@@ -20,7 +20,7 @@ from day0.cli.output import status_console, write_stdout
 from day0.cli.signals import handling
 from day0.coverage import load_whitelist
 from day0.errors import CannotSay, EnvironmentFault, ExitCode, InputError
-from day0.plan.settings import RUNTIMES, EngineSettings
+from day0.plan.settings import EXPERT_DTYPES, RUNTIMES, EngineSettings
 
 if TYPE_CHECKING:
     from day0.profile.profile import ArchitectureProfile
@@ -87,6 +87,13 @@ def command(
     expert_cache_bytes: Annotated[
         int | None, typer.Option(min=0, help="Bytes for packed experts that are kept unpacked from step to step.")
     ] = None,
+    expert_dtype: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(EXPERT_DTYPES),
+            help="fp8: MXFP4 experts pass through FP8 blocks, and are kept so in half the bytes of bfloat16.",
+        ),
+    ] = None,
     tp: Annotated[
         int | None, typer.Option(min=1, help="Ranks that cut each layer between them. Default: --ep, else 1.")
     ] = None,
@@ -129,6 +136,7 @@ def command(
         "kv_cache_bytes": kv_cache_bytes,
         "prefix_caching": prefix_caching,
         "expert_cache_bytes": expert_cache_bytes,
+        "expert_dtype": expert_dtype,
         "runtime": runtime,
         "trust_remote_code": trust_remote_code or None,
         "offload": offload.value if offload is not Offload.NONE else None,
@@ -201,6 +209,7 @@ def _command_line(model: str, settings: EngineSettings, endpoint: Endpoint) -> s
         "--mem-fraction": settings.mem_fraction,
         "--kv-cache-bytes": settings.kv_cache_bytes,
         "--expert-cache-bytes": settings.expert_cache_bytes,
+        "--expert-dtype": settings.expert_dtype,
         "--runtime": settings.runtime,
         **{f"--{name}": getattr(settings, name) for name in ("tp", "ep", "pp", "dp")},
         "--offload": settings.offload,

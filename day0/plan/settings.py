@@ -8,6 +8,7 @@ from day0.errors import InputError
 
 RUNTIMES = ("auto", "native", "upstream")
 OFFLOADS = ("none", "host", "disk")
+EXPERT_DTYPES = ("auto", "fp8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,9 @@ class EngineSettings:
     `cpu_threads` None lets the engine choose: one for a small model, whose steps are too short to share out.
     `workspace_experts` is how many unpacked experts the conversion workspace holds at once; `expert_cache_bytes` is
     for those that are kept unpacked from one step to the next, `relaid_bytes` for copies of matrices in a layout that
-    a kernel reads faster than the stored one (on a CPU in bfloat16). `debug` fills pages and
+    a kernel reads faster than the stored one (on a CPU in bfloat16).
+    `expert_dtype` "fp8" turns MXFP4 experts into FP8 blocks and keeps them so, before they become numbers of `dtype`.
+    `debug` fills pages and
     state slots with NaN when they are freed, so that a stale read shows.
     `offload` "disk" reads the weights of decoder layers when they run, "host" copies them from host memory then;
     `weight_budget` is how many bytes of them stay on the device all the same, layers first, then experts.
@@ -51,6 +54,7 @@ class EngineSettings:
     watermark: float = 0.01
     workspace_experts: int = 16
     expert_cache_bytes: int = 0
+    expert_dtype: str = "auto"
     relaid_bytes: int = 1 << 30
     cpu_threads: int | None = None
     seed: int = 0
@@ -77,6 +81,9 @@ class EngineSettings:
             raise InputError(f"mem_fraction must be in (0, 1], got {self.mem_fraction}", where="settings")
         if self.offload not in OFFLOADS:
             raise InputError(f"no such place {self.offload!r}", where="--offload", hint=f"one of {', '.join(OFFLOADS)}")
+        if self.expert_dtype not in EXPERT_DTYPES:
+            known = ", ".join(EXPERT_DTYPES)
+            raise InputError(f"no dtype {self.expert_dtype!r}", where="--expert-dtype", hint=f"one of {known}")
         for name in ("weight_budget", "relaid_bytes"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} must be 0 or more, got {getattr(self, name)}", where="settings")

@@ -29,7 +29,7 @@ from day0.runtime.engine.memory import (
     choose_kv_dtype,
 )
 from day0.runtime.models.decoder import Decoder
-from day0.runtime.models.packed import pack_modules
+from day0.runtime.models.packed import check_float8_experts, pack_modules
 from day0.runtime.models.relaid import relaid_bytes, relay_matrices
 from day0.runtime.ops.registry import Operators, choose_operators
 from day0.runtime.parallel.layout import Layout
@@ -61,8 +61,8 @@ def load_engine(
     ops: Operators | None = None,
     ranks: Ranks = ALONE,
 ) -> Engine:
-    """Load a model into an engine: phases "load", "allocate" (of copies of matrices laid out for their kernels, and of
-    the cache) and "warmup" (one checked forward).
+    """Load a model into an engine: phases "load", "allocate" (with copies of matrices for kernels that want them laid
+    out otherwise) and "warmup" (one checked forward).
 
     Blocks of ours run it, or the definition in transformers, as `settings.runtime` says. `verified_on` gives the
     kernels that the whitelist has evidence for (none: references run); `ops` replaces the choice altogether. Of several
@@ -78,6 +78,11 @@ def load_engine(
     dtype = choose_dtype(settings.dtype, profile, device)
     choose_kv_dtype(settings, profile, dtype, device)  # what would be refused later is refused before the weights load
     check_context(profile, settings)
+    float8 = settings.expert_dtype == "fp8"
+    if float8 and definition is not None:
+        raise InputError("transformers' definition holds its own experts", where="--expert-dtype", hint="auto")
+    if float8:
+        check_float8_experts(profile, dtype, device)
     decoder: Decoder | UpstreamDecoder
     vision = None
     if definition is None:
@@ -181,9 +186,9 @@ def _load_modules(
     decoder.dtype = dtype
     if settings.offload != "none":
         return modules, load_offloaded(modules, decoder, files, settings, device)
-    decoder.workspace = pack_modules(
-        modules, profile, Workspace(dtype, device, settings.workspace_experts, settings.expert_cache_bytes)
-    )
+    float8 = settings.expert_dtype == "fp8"
+    workspace = Workspace(dtype, device, settings.workspace_experts, settings.expert_cache_bytes, float8=float8)
+    decoder.workspace = pack_modules(modules, profile, workspace)
     if ranks.layout.ranks > 1:
         return modules, load_share(modules, profile, files, dtype, device, ranks)
     specs = wanted_here(expected_tensors(profile), all_parameters(modules).keys())

@@ -35,7 +35,7 @@ def load_offloaded(
         raise InputError("the device is the host already", where="--offload", hint="--offload disk, or none")
     assert files.tensors is not None, "the caller checks that there are weights"
     dtype = decoder.dtype
-    workspace = Workspace(dtype, device, settings.workspace_experts)
+    workspace = Workspace(dtype, device, settings.workspace_experts, float8=settings.expert_dtype == "fp8")
     pack_modules(modules, decoder.profile, workspace)
     specs = wanted_here(expected_tensors(decoder.profile), all_parameters(modules).keys())
     experts = ExpertStore(specs, files, keep=settings.offload == "host")

@@ -11,7 +11,7 @@ from day0.profile.profile import RoutedExperts
 from day0.profile.quantization import WeightFormat
 from day0.runtime.models.linear import weight
 from day0.runtime.ops.routed_experts import ExpertMatrices, StackedExperts
-from day0.runtime.quant.hot_experts import Matrices
+from day0.runtime.quant.hot_experts import Key, Matrices
 from day0.runtime.quant.parts import PackedParts
 from day0.runtime.quant.workspace import Workspace
 
@@ -86,9 +86,10 @@ class PackedExperts(nn.Module):
         self._place = place
         self._workspace = workspace
         self._num_experts = plain.up.weight.shape[0]
-        each = sum(matrix.size[0] * matrix.size[1] for matrix in self._projections())
-        workspace.reserve(self._capacity * each)
-        workspace.hot.reserve(each, self._num_experts)
+        sizes = [matrix.size for matrix in self._projections()]
+        each = sum(rows * columns for rows, columns in sizes)
+        workspace.reserve(each if workspace.float8 else self._capacity * each)
+        workspace.hot.reserve(workspace.reserve_codes(sizes) if workspace.float8 else each, self._num_experts)
 
     def stacked(self) -> None:
         """Packed experts do not lie plain in memory."""
@@ -96,6 +97,9 @@ class PackedExperts(nn.Module):
     def matrices(self, experts: list[int]) -> Iterator[ExpertMatrices]:
         """The chosen experts in turn; what was given before is overwritten when the next is taken."""
         hot, keys = self._workspace.hot, {expert: (self._place, expert) for expert in experts}
+        if self._workspace.float8:
+            yield from self._through_float8(keys)
+            return
         spared, ready = set(keys.values()), dict[int, Matrices]()
         for number, expert in enumerate(experts):
             found = hot.get(keys[expert])
@@ -105,8 +109,25 @@ class PackedExperts(nn.Module):
                     ready = self._convert(missing[: self._capacity])
                 found = ready[expert]
                 hot.put(keys[expert], found, spared)
-            *gate, up, down = found
-            yield ExpertMatrices(expert, gate[0] if gate else None, up, down, *biases(self, expert))
+            yield self._given(expert, found)
+
+    def _through_float8(self, keys: dict[int, Key]) -> Iterator[ExpertMatrices]:
+        """The same through FP8 blocks, which are what is kept: one expert at a time, whether it was kept or not."""
+        workspace = self._workspace
+        for expert, key in keys.items():
+            rooms = workspace.room(*(matrix.size for matrix in self._projections()))
+            codes = workspace.hot.get(key)
+            if codes is None:
+                for matrix, room in zip(self._projections(), rooms, strict=True):
+                    matrix.convert([expert], room[None])
+                codes = workspace.encode(rooms)
+                workspace.hot.put(key, codes, keys.values())
+            workspace.decode(codes, rooms)
+            yield self._given(expert, rooms)
+
+    def _given(self, expert: int, matrices: Matrices) -> ExpertMatrices:
+        *gate, up, down = matrices
+        return ExpertMatrices(expert, gate[0] if gate else None, up, down, *biases(self, expert))
 
     @property
     def _capacity(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from day0.errors import CannotSay
+from day0.errors import CannotSay, EnvironmentFault, InputError
 from day0.profile.packing import one_by_one
 from day0.profile.profile import ArchitectureProfile
 from day0.profile.quantization import WeightFormat
@@ -55,6 +55,30 @@ def packed_places(profile: ArchitectureProfile) -> Iterator[PackedPlace]:
         for matrix in one_by_one(spec) if packing.apart else (spec,):
             for stem in [stem for stem, _ in matrix.parts] or [matrix.path.removesuffix(".weight")]:
                 yield PackedPlace(stem, packing)
+
+
+def check_float8_experts(profile: ArchitectureProfile, dtype: torch.dtype, device: torch.device) -> None:
+    """Whether experts can pass through FP8: raises InputError where their numbers are not those of MXFP4 or `dtype`
+    does not hold them, EnvironmentFault where the device has no E4M3."""
+    found = {
+        None if profile.quantization is None else profile.quantization.format_of(spec)
+        for spec, ahead in plain_tensors(profile)
+        if spec.num_experts and not ahead
+    }
+    wrong = sorted("plain" if packing is None else str(packing) for packing in found if not _is_mxfp4(packing))
+    if wrong or not found:
+        what = f"experts are stored as {', '.join(wrong)}" if wrong else "the model has no routed experts"
+        raise InputError(f"{what}; only MXFP4 is re-encoded", where="--expert-dtype", hint="auto")
+    if dtype == torch.float16:
+        raise InputError("float16 does not hold MXFP4's range", where="--expert-dtype", hint="--dtype bfloat16")
+    try:
+        torch.ones(1, device=device).to(torch.float8_e4m3fn)
+    except (RuntimeError, TypeError) as error:
+        raise EnvironmentFault(f"{device.type} has no E4M3: {error}", where="--expert-dtype", hint="auto") from error
+
+
+def _is_mxfp4(packing: WeightFormat | None) -> bool:
+    return packing is not None and packing.name == "mxfp4"
 
 
 def pack_modules(

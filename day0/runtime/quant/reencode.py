@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
-from day0.profile.quantization import WeightFormat
-from day0.runtime.quant.decoder import Decoder, Parts
+from day0.profile.packing_formats import fp8_block
 
 TOP = 8
 """Exponent of the largest power of two in E4M3; 1.5 of it (384) is still below the largest number (448)."""
@@ -26,6 +25,10 @@ LEAST = -9
 """Exponent of its least subnormal."""
 LEAST_SCALE = -127
 """Exponent of the least E8M0 scale."""
+SIDE = 128
+"""Rows and columns of a block (the layout of DeepSeek-V3); the last ones may be smaller."""
+FORMAT = fp8_block(SIDE, SIDE, "scale", "F8_E8M0")
+"""What re-encoded matrices are read back by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +43,24 @@ class Float8Blocks:
     exact: torch.Tensor
 
 
-def reencode_mxfp4(decoder: Decoder, packing: WeightFormat, parts: Parts, rows: int, columns: int) -> Float8Blocks:
-    """An MXFP4 matrix as FP8 in blocks of 128 x 128, the last ones smaller (the layout of DeepSeek-V3)."""
-    numbers = torch.empty(rows, columns, dtype=torch.float32, device=decoder.tables.pairs.device)
-    return encode_blocks(decoder.decode(packing, parts, numbers), 128, 128)
+def scale_grid(rows: int, columns: int) -> tuple[int, int]:
+    """Blocks down and across a matrix."""
+    return -(-rows // SIDE), -(-columns // SIDE)
+
+
+def encode_into(numbers: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor) -> int:
+    """A whole matrix, a row of blocks at a time so that little is needed meanwhile; gives how many blocks were rounded.
+
+    numbers [rows, columns] of MXFP4, in float32 or bfloat16, which both hold them; weight [rows, columns] and scale
+    [row blocks, column blocks] are bytes.
+    """
+    rounded = 0
+    for place, start in enumerate(range(0, len(numbers), SIDE)):
+        blocks = encode_blocks(numbers[start : start + SIDE].float(), SIDE, SIDE)
+        weight[start : start + SIDE].copy_(blocks.weight.view(torch.uint8))
+        scale[place].copy_(blocks.scale.view(torch.uint8)[0])
+        rounded += int((~blocks.exact).sum())
+    return rounded
 
 
 def encode_blocks(numbers: torch.Tensor, block_rows: int, block_columns: int) -> Float8Blocks:
