@@ -11,9 +11,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from day0.errors import InputError
+from day0.profile.tensors import expected_tensors
 from day0.runtime.batch import Request, SamplingParams
 from day0.runtime.engine.engine import Engine
 from day0.runtime.offload import LayerStore
+from day0.runtime.placement import wanted_here
+from day0.runtime.weights import all_parameters
+from day0.source.resolve import resolve
 
 IDS = [7 * place % 200 for place in range(37)]
 MODELS = ("llama-3.1-8b", "qwen3-30b-a3b", "mixtral-8x7b", "kimi-k3", "deepseek-r1", "gpt-oss-120b", "qwen3-vl-30b-a3b")
@@ -50,6 +54,23 @@ def test_it_generates_and_batches(tiny_kimi_k3: Path, make_engine) -> None:
     wanted = [completion.token_ids for completion in make_engine(tiny_kimi_k3).generate(requests)]
     streamed = make_engine(tiny_kimi_k3, offload="disk")
     assert [completion.token_ids for completion in streamed.generate(requests)] == wanted
+
+
+@pytest.mark.parametrize("recipe", ["llama-3.1-8b", "kimi-k3"])
+def test_what_rests_in_host_memory_is_read_once(recipe: str, tiny, make_engine) -> None:
+    """`--offload host` is refused where the device is the host, so the store is put in by hand."""
+    folder = tiny(recipe)
+    wanted = make_engine(folder).forward(IDS)
+    engine = make_engine(folder, offload="disk")
+    model, files = engine.model, resolve(str(folder))
+    specs = wanted_here(expected_tensors(engine.profile), all_parameters({"": model}).keys())
+    model.store = LayerStore(
+        model, specs, files, store_of(engine)._experts, model.dtype, torch.device("cpu"), in_host=True
+    )
+    for _ in range(2):
+        assert torch.equal(engine.forward(IDS), wanted)
+        assert store_of(engine).layer_reads == engine.profile.num_layers
+        assert {parameter.device.type for parameter in model.layers.parameters()} == {"meta"}
 
 
 def test_between_steps_layers_hold_nothing(tiny_kimi_k3: Path, make_engine) -> None:
