@@ -17,7 +17,7 @@ from day0.plan.settings import EngineSettings
 
 if TYPE_CHECKING:
     from day0.numerics.reading import Recording
-    from day0.numerics.recording import Recorder
+    from day0.numerics.recording import Keep, Recorder
     from day0.runtime.trace import Trace
     from day0.source.model_files import ModelFiles
 
@@ -43,6 +43,9 @@ def command(
     stream: Annotated[bool, typer.Option("--stream", help="Read weights layer by layer.")] = False,
     chunk: Annotated[int | None, typer.Option(min=1, help="Prefill in chunks of so many tokens.")] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Statistics and hashes only; no tensor but logits.")] = False,
+    baseline: Annotated[
+        bool, typer.Option("--baseline", help="Keep it as a baseline: like --stats, for a comparison after an upgrade.")
+    ] = False,
     tensors: Annotated[
         list[str] | None, typer.Option(metavar="PATTERN", help="Keep tensors of this name: `layers.3.*`. Default: all.")
     ] = None,
@@ -63,11 +66,15 @@ def command(
         raise InputError("--stats keeps no tensors", where="--stats", hint="leave out --tensors and --sample")
     if runtime is Runtime.TRANSFORMERS and (replay or feed):
         raise InputError("only our own blocks take tensors of another run", where="--runtime")
-    from day0.numerics.recording import Keep, Recorder, trace_paths
+    if baseline and (replay or feed):
+        raise InputError("a baseline is of a run on its own", where="--baseline", hint="leave out --replay and --feed")
+    from day0.numerics.baseline import BASELINE, MARK, baseline_facts
+    from day0.numerics.recording import Recorder, trace_paths
+    from day0.runtime.engine.memory import choose_device
 
     for path in trace_paths(out):
         check_writable(path)
-    recorder = Recorder(Keep(() if stats else tuple(tensors or ("*",)), sample))
+    recorder = Recorder(_kept(stats, baseline, tensors, sample))
     settings = EngineSettings(
         device=device,
         dtype=dtype,
@@ -86,7 +93,10 @@ def command(
         "settings": {"dtype": dtype, "device": device, "stream": stream, "chunk": chunk},
         "replayed": str(replay) if replay else None,
         "fed": str(feed) if feed else None,
+        "revision": files.revision,
         "versions": versions(),
+        **baseline_facts(choose_device(device).type),
+        **({MARK: BASELINE} if baseline else {}),
     }
     recorder.write(out, ids, generated, facts)
     document = {
@@ -102,6 +112,14 @@ def command(
     }
     emit(document, as_json=as_json, output=output, render=lambda console: console.print(_summary(document)))
     return ExitCode.YES
+
+
+def _kept(stats: bool, baseline: bool, tensors: list[str] | None, sample: int | None) -> Keep:
+    """Statistics alone where they or a baseline are asked for; a baseline may keep a sample of each tensor beside."""
+    from day0.numerics.recording import Keep
+
+    nothing = stats or (baseline and tensors is None and sample is None)
+    return Keep(() if nothing else tuple(tensors or ("*",)), sample)
 
 
 def _summary(document: dict[str, Any]) -> str:
@@ -176,12 +194,14 @@ class OtherRun:
     def __init__(self, recording: Recording, choices_only: bool) -> None:
         from day0.numerics.decisions import CHOICE_POINTS, FED_POINTS
 
-        self.recording = recording
+        self.recording, self.feeds = recording, not choices_only
         self.points = CHOICE_POINTS if choices_only else FED_POINTS | CHOICE_POINTS
 
     def tensors(self, step: int) -> dict[str, Any]:
         entries = [entry for entry in self.recording.entries if entry.step == step and entry.operator in self.points]
         if not entries:
+            if not self.feeds and any(entry.step == step for entry in self.recording.entries):
+                return {}  # a model that makes no choices: there is nothing to replay
             raise CannotSay(f"has no tensors of step {step} to go on from", where=self.recording.where)
         if lacking := next((entry for entry in entries if entry.kept != "whole"), None):
             raise CannotSay(f"{lacking.key} was not kept whole", where=self.recording.where)

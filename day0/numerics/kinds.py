@@ -12,6 +12,8 @@ from day0.numerics import kinds_of_rows as by_rows
 
 EXPLAINED = 0.02
 """A transformation explains a deviation where it leaves this share of it, or the tolerance where that is more."""
+NEARLY = 0.1
+"""The same for a factor that is there in the main: of a norm before a rotation, which mixes its channels."""
 SAME_NORM = 1e-2
 COARSE = 2.0**-8
 """Rounding of bfloat16: a deviation below it may be that of a coarser type somewhere inside."""
@@ -66,6 +68,11 @@ def _by_shape_of_error(operator: str, found: Tensor, wanted: Tensor, limit: floa
         return Guess("permutation", "each row has the right values in other places")
     if said := by_rows.moved(found, wanted):
         return Guess(*said)
+    delta = float((found - wanted).norm())
+    if wanted.dim() > 1 and len(wanted) > 4:
+        for guess, explained in _by_factors(found, wanted):
+            if float((explained - found).norm()) <= NEARLY * delta:
+                return Guess(guess.kind, f"nearly: {guess.why}")
     error = _relative(found, wanted)
     if error <= max(10 * tolerance, COARSE) and _is_noise(found, wanted):
         return Guess("precision only", "a small error spread evenly over all rows")

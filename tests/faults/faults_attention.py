@@ -218,7 +218,7 @@ FAULTS: tuple[Fault, ...] = (
           **edited(lambda e: e.model.lm_head.weight.data.copy_(e.model.embed.weight), "weights")),
     Fault("qk-norms-exchanged", "norms of queries and keys in each other's place", QWEN, layer=0, point="mixer.q",
           kind="other", **operator("qk_norm", other_heads_normed)),
-    Fault("key-norm-centred", "norms of keys read as stored less one", QWEN, layer=0, point="mixer.k", kind="other",
+    Fault("key-norm-centred", "norms of keys read as stored less one", QWEN, layer=0, point="mixer.k", kind="scale",
           **operator("qk_norm", keys_centred)),
     Fault("sinks-dropped", "attention sinks left out", OSS, layer=0, point="mixer.attention", kind="scale",
           source="attn-unified-kernel-swa-sink", **operator(_SINKS, without_sinks)),

@@ -146,7 +146,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("mxfp4-scale-bias", "exponents one too small", K3, layer=4, point="ffn.routed_sum", kind="scale",
           **edited(weights(lambda s: s - 1, experts(4, "scale")[2]))),
     Fault("mxfp4-scale-bias-everywhere", "exponents of all three matrices one too small", OSS, layer=0,
-          point="ffn.routed_sum", kind="other", **edited(weights(lambda s: s - 1, *experts(0, "scale")))),
+          point="ffn.routed_sum", kind="scale", **edited(weights(lambda s: s - 1, *experts(0, "scale")))),
     Fault("mxfp4-group-axis", "scales laid out along the other axis", OSS, layer=2, point="ffn.routed_sum",
           kind="other", **edited(weights(other_axis, *experts(2, "scale")))),
     Fault("mxfp4-scale-stride", "scales read with a padded row length", OSS, layer=0, point="ffn.routed_sum",
