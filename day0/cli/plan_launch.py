@@ -35,6 +35,8 @@ def launch_request(
     name = "" if recipe is not None else files.id
     facts = launch_facts(planner.profile, planner.accounting.name, recipe, name=name, gpu=planner.cluster.gpu)
     target = files.id
+    if files.folder is not None and target == str(files.folder):
+        target = str(files.folder.resolve())  # the engine may run in another folder, or see it mounted
     if files.source in ("recipe", "config"):  # neither has weights; a recipe may name the model they belong to
         target = facts.model or "MODEL"
         if facts.model is None:

@@ -45,6 +45,6 @@ def resource(request: LaunchRequest) -> str:
 
 def model_folder(request: LaunchRequest) -> str | None:
     """The folder that holds the model on the host, mounted in the container under the same path."""
-    if request.folder is None or request.model != str(request.folder):
+    if request.folder is None or request.model not in (str(request.folder), str(request.folder.resolve())):
         return None
     return str(request.folder.resolve())

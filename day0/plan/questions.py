@@ -54,15 +54,19 @@ def _longest(planner: Planner, plan: Plan) -> int:
 def fewest_gpus(
     planner: Planner, request: LayoutRequest, top: int, goal: str = "throughput", obstacle: Obstacle = no_obstacle
 ) -> tuple[Planner, Answer]:
-    """The smallest part of the cluster on which some layout fits, and its plans; the whole where none does."""
+    """The smallest part of the cluster on which some layout fits, and its plans; where none does for sure, the smallest
+    on which it cannot be said, and then the whole."""
     if not request.is_empty:
         raise InputError("--fewest-gpus chooses the layout itself", hint="leave --tp, --pp, --ep, --dp and --cp out")
+    unsure: tuple[Planner, Answer] | None = None
     for part in _parts(planner.cluster):
         smaller = planner.with_cluster(part)
         answer = search(smaller, top, goal, obstacle)
         if answer.fits:
             return smaller, answer
-    return planner, search(planner, top, goal, obstacle)
+        if answer.fits is None and unsure is None:
+            unsure = smaller, answer
+    return unsure or (planner, search(planner, top, goal, obstacle))
 
 
 def _parts(cluster: Cluster) -> Iterator[Cluster]:

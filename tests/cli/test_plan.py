@@ -199,3 +199,11 @@ def test_no_torch_on_the_way(tmp_path: Path) -> None:
         "sys.exit(status or (9 if heavy else 0))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
+
+
+def test_a_folder_is_named_so_that_it_is_found_from_anywhere(
+    capsys: pytest.CaptureFixture[str], tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tiny_llama.parent)
+    assert main(["plan", tiny_llama.name, "--cluster", "h100:1", "--engine", "vllm", "--emit", "command"]) == 0
+    assert str(tiny_llama.resolve()) in capsys.readouterr().out

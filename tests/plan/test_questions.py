@@ -11,6 +11,8 @@ from day0.plan.layout import LayoutRequest
 from day0.plan.questions import fewest_gpus, most_context
 from day0.plan.search import GOALS, search
 from day0.profile.profile import ArchitectureProfile
+from day0.profile.read import read_profile
+from day0.source.resolve import resolve
 
 Profiles = dict[str, ArchitectureProfile]
 
@@ -60,3 +62,11 @@ def test_plans_come_in_the_order_of_the_goal(planner: Any, profiles: Profiles, g
     plans = search(planner(profiles["qwen3-30b-a3b"], "h200:8", "vllm", context=32768), 50, goal).plans
     scores = [GOALS[goal](plan) for plan in plans if plan.fits]
     assert len(scores) > 3 and scores == sorted(scores)
+
+
+def test_where_no_part_fits_for_sure_the_smallest_unsure_one_is_shown(planner: Any) -> None:
+    """Drafts of a full batch withhold the verdict on every part that holds the weights."""
+    profile = read_profile(resolve("recipe:deepseek-r1"))
+    asked = planner(profile, "h200:8x2", "vllm", context=8192, speculate=True, drafted_tokens=7)
+    smaller, answer = fewest_gpus(asked, LayoutRequest(), 1)
+    assert answer.fits is None and smaller.cluster.gpus == 8
