@@ -75,7 +75,7 @@ PROBE_SIDE = "probe_"
 """How modules of checklist/ begin that may run a model: the probes, their table, the target in this process."""
 
 TORCH = ("day0/runtime/", "day0/numerics/", "day0/checklist/probe_", "day0/bench.py")
-KERNELS = ("day0/runtime/ops/", "day0/scaffold/templates/")
+KERNELS = ("day0/runtime/ops/", "day0/runtime/quant/kernels/", "day0/scaffold/templates/")
 NETWORK = ("day0/source/hub.py", "day0/checklist/client.py")
 IMPORTED_ONLY_IN: dict[str, tuple[str, ...]] = {
     "torch": TORCH,
