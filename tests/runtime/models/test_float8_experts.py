@@ -53,6 +53,7 @@ def test_where_scales_allow_it_is_the_same_model(folder: Path, dtype: str, kept:
     workspace = workspace_of(coded)
     assert workspace.encoded_blocks > 0
     assert workspace.rounded_blocks == 0
+    assert coded.memory.workspace_bytes == 3 * 64 * 64 * workspace.dtype.itemsize + EACH
     assert coded.memory.expert_cache_bytes == min(kept, 12 * EACH) // EACH * EACH
     assert (workspace.hot.stats.hits > 0) == (kept > 0)
 
