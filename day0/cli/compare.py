@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,12 +45,14 @@ def command(
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON document here as well.")] = None,
 ) -> ExitCode:
     """Compare tensor by tensor in the reference's execution order and name the first that deviates."""
+    from day0.numerics.baseline import baseline_remarks, is_baseline
     from day0.numerics.walk import Sides, compare_recordings, errors_at_the_end
     from day0.report.compare_text import render_comparison
 
     if floor is not None and model is not None:
         raise InputError("--floor and --model both give the noise floor", where="--model", hint="leave one out")
     one, two = _read(reference, names), _read(candidate, names)
+    remarks = baseline_remarks(one, two) if is_baseline(one) else ()
     sides = Sides(
         one,
         two,
@@ -60,6 +62,7 @@ def command(
         common_only=common,
     )
     report = compare_recordings(sides)
+    report = replace(report, remarks=(*remarks, *report.remarks))
     document = _document(report, one, two) | {"logit_errors": dict(errors_at_the_end(report))}
     emit(document, as_json=as_json, output=output, render=lambda console: render_comparison(report, console))
     return EXIT_CODES[report.verdict]
