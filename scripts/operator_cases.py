@@ -372,8 +372,10 @@ def _laid_out(kernel: Kernel) -> Callable[..., Any]:
 
 
 def providers(name: str) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """(provider, function) of everything that runs the operator here."""
+    """(provider, function) of everything that runs the operator on a CPU, in any dtype."""
     for kernel in KERNELS.get(name, ()):
+        if all(kernel.unmet(torch.device("cpu"), dtype) for dtype in (torch.float32, torch.bfloat16)):
+            continue
         yield kernel.provider, kernel.function if kernel.layout is None else _laid_out(kernel)
     if name in INLINE:
         yield REFERENCE, INLINE[name]

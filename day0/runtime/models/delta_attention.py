@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -52,7 +54,7 @@ class KimiDeltaBlock(nn.Module):
             context.save(f"mixer.{name}", tensor)
         q, k, v = self._convolved(x, context)
         q, k = self.ops["l2_norm"](q, QK_NORM_EPS), self.ops["l2_norm"](k, QK_NORM_EPS)
-        mixed = recur((q, k, v.float(), g, beta), self._step, self._chunk, context)
+        mixed = recur((q, k, v.float(), g, beta), self._step, self._chunk, context, self._in_place())
         context.save("mixer.attention", mixed)
         gate = self._gate(x).unflatten(-1, heads)
         context.save("mixer.gate", gate)
@@ -71,6 +73,10 @@ class KimiDeltaBlock(nn.Module):
         for name, tensor in zip("qkv", heads, strict=True):
             context.save(f"mixer.{name}_conv", tensor)
         return heads
+
+    def _in_place(self) -> Callable[..., torch.Tensor] | None:
+        moves = self.ops.in_place.get("kda_recurrent")
+        return None if moves is None else lambda *arguments: moves(*arguments, self.spec.head_dim**-0.5)
 
     def _step(self, *arguments: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return self.ops["kda_recurrent"](*arguments, self.spec.head_dim**-0.5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -41,7 +43,7 @@ class GatedDeltaNetBlock(nn.Module):
             context.save(f"mixer.{name}", tensor)
         q, k, v = self._convolved(x, context)
         q, k = self.ops["l2_norm"](q, QK_NORM_EPS), self.ops["l2_norm"](k, QK_NORM_EPS)
-        mixed = recur((q, k, v, g, beta), self._step, self._chunk, context)
+        mixed = recur((q, k, v, g, beta), self._step, self._chunk, context, self._in_place())
         context.save("mixer.attention", mixed)
         gate = self.in_z_proj(x).unflatten(-1, values)
         context.save("mixer.gate", gate)
@@ -63,6 +65,10 @@ class GatedDeltaNetBlock(nn.Module):
         for name, tensor in zip("qkv", heads, strict=True):
             context.save(f"mixer.{name}_conv", tensor)
         return heads
+
+    def _in_place(self) -> Callable[..., torch.Tensor] | None:
+        moves = self.ops.in_place.get("gated_delta_recurrent")
+        return None if moves is None else lambda *arguments: moves(*arguments, self.spec.key_head_dim**-0.5)
 
     def _step(self, *arguments: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return self.ops["gated_delta_recurrent"](*arguments, self.spec.key_head_dim**-0.5)

@@ -55,18 +55,28 @@ def convolve(
     return torch.cat(outputs)
 
 
-def recur(inputs: Sequence[torch.Tensor], step: Recurrence, chunk: Recurrence, context: LayerContext) -> torch.Tensor:
+def recur(
+    inputs: Sequence[torch.Tensor],
+    step: Recurrence,
+    chunk: Recurrence,
+    context: LayerContext,
+    step_in_place: Callable[..., torch.Tensor] | None = None,
+) -> torch.Tensor:
     """Run a recurrence over inputs [tokens, ...] and give its outputs [tokens, ...]; moves the "recurrent" states on.
 
-    Sequences with one new token take `step`, all at once; the chunked form pays above that.
+    Sequences with one new token take `step`, all at once; the chunked form pays above that. Where there is a form that
+    is given all states and the sequences' slots, a step copies none.
     """
     states = context.cache.state(context.index, "recurrent")
     outputs = []
     for group in context.batch.groups:
         shape = (group.sequences, group.length)
         own = [x[group.start : group.end].unflatten(0, shape) for x in inputs]
-        output, new_states = (step if group.length == 1 else chunk)(*own, states[group.state_slots])
-        states[group.state_slots] = new_states
+        if group.length == 1 and step_in_place is not None:
+            output = step_in_place(*own, states, group.state_slots)
+        else:
+            output, new_states = (step if group.length == 1 else chunk)(*own, states[group.state_slots])
+            states[group.state_slots] = new_states
         outputs.append(output.flatten(0, 1))
     _save_state("mixer.state", states, context)
     return torch.cat(outputs)

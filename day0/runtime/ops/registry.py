@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -40,6 +42,9 @@ from day0.runtime.ops import routed_experts as experts
 REFERENCE = "day0-reference"
 """Provider of the plain torch definitions, which run everywhere."""
 
+TRITON = "day0-triton"
+"""Provider of the kernels in ops/kernels."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -56,13 +61,36 @@ class Layout:
 class Kernel:
     """One way to run an operator. `unmet` gives the reason why it cannot run on a device and dtype, or None.
 
-    `layout` makes what the function runs from faster than from the plain weight.
+    `layout` makes what the function runs from faster than from the plain weight. `in_place` is, of a recurrence, the
+    form that is given a pool of states and the sequences' slots in it, moves those on where they are and gives the
+    outputs alone.
     """
 
     provider: str
     function: Callable[..., Any]
     unmet: Callable[[torch.device, torch.dtype], str | None] = lambda device, dtype: None
     layout: Layout | None = None
+    in_place: Callable[..., torch.Tensor] | None = None
+
+
+def _no_triton(device: torch.device, dtype: torch.dtype) -> str | None:
+    if device.type != "cuda":
+        return "needs a device that Triton compiles for"
+    return None if find_spec("triton") is not None else "triton is not installed"
+
+
+def _compiled(module: str, function: str) -> Callable[..., Any]:
+    """A function of ops/kernels, whose module, and triton with it, is imported when it is first called."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        return getattr(import_module(f"day0.runtime.ops.kernels.{module}"), function)(*arguments, **options)
+
+    return call
+
+
+def _triton(module: str, function: str, in_place: str | None = None) -> Kernel:
+    moved = None if in_place is None else _compiled(module, in_place)
+    return Kernel(TRITON, _compiled(module, function), _no_triton, in_place=moved)
 
 
 def _reference(function: Callable[..., Any]) -> tuple[Kernel, ...]:
@@ -106,14 +134,30 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = {
     "rope_tail": _reference(rope.rope_tail),
     "paged_gqa_attention": (
         Kernel("torch-sdpa", paged_attention.paged_gqa_attention_sdpa),
+        _triton("paged_attention", "paged_gqa_attention"),
         Kernel(REFERENCE, paged_attention.paged_gqa_attention),
     ),
-    "paged_gqa_attention_variant": _reference(paged_attention.paged_gqa_attention_variant),
+    "paged_gqa_attention_variant": (
+        _triton("paged_attention", "paged_gqa_attention_variant"),
+        Kernel(REFERENCE, paged_attention.paged_gqa_attention_variant),
+    ),
     "query_temperature": _reference(activation.query_temperature),
-    "paged_mla_attention": _reference(latent_attention.paged_mla_attention),
-    "window_mla_attention": _reference(latent_attention.window_mla_attention),
-    "sparse_mla_attention": _reference(latent_attention.sparse_mla_attention),
-    "lightning_indexer_topk": _reference(lightning_indexer.lightning_indexer_topk),
+    "paged_mla_attention": (
+        _triton("latent_attention", "paged_mla_attention"),
+        Kernel(REFERENCE, latent_attention.paged_mla_attention),
+    ),
+    "window_mla_attention": (
+        _triton("latent_attention", "window_mla_attention"),
+        Kernel(REFERENCE, latent_attention.window_mla_attention),
+    ),
+    "sparse_mla_attention": (
+        _triton("latent_attention", "sparse_mla_attention"),
+        Kernel(REFERENCE, latent_attention.sparse_mla_attention),
+    ),
+    "lightning_indexer_topk": (
+        _triton("index_scores", "lightning_indexer_topk"),
+        Kernel(REFERENCE, lightning_indexer.lightning_indexer_topk),
+    ),
     "block_indexer_topk": _reference(block_sparse.block_indexer_topk),
     "block_sparse_attention": _reference(block_sparse.block_sparse_attention),
     "gated_pool": _reference(gated_pool.gated_pool),
@@ -134,13 +178,19 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = {
     "causal_conv1d_bias": _reference(causal_conv1d.causal_conv1d_bias),
     "kda_gate": _reference(kda.kda_gate),
     "kda_chunk": (Kernel("day0-chunked", kda.kda_chunk), Kernel(REFERENCE, kda.kda_recurrent)),
-    "kda_recurrent": _reference(kda.kda_recurrent),
+    "kda_recurrent": (
+        _triton("delta_step", "delta_steps", "delta_steps_in_place"),
+        Kernel(REFERENCE, kda.kda_recurrent),
+    ),
     "gated_delta_gate": _reference(gated_deltanet.gated_delta_gate),
     "gated_delta_chunk": (
         Kernel("day0-chunked", gated_deltanet.gated_delta_chunk),
         Kernel(REFERENCE, gated_deltanet.gated_delta_recurrent),
     ),
-    "gated_delta_recurrent": _reference(gated_deltanet.gated_delta_recurrent),
+    "gated_delta_recurrent": (
+        _triton("delta_step", "delta_steps", "delta_steps_in_place"),
+        Kernel(REFERENCE, gated_deltanet.gated_delta_recurrent),
+    ),
     "lightning_chunk": (
         Kernel("day0-chunked", lightning.lightning_chunk),
         Kernel(REFERENCE, lightning.lightning_recurrent),
@@ -216,6 +266,7 @@ class Operators:
     def __init__(self, chosen: Mapping[str, Kernel], choices: tuple[OperatorChoice, ...]) -> None:
         self._functions = {name: kernel.function for name, kernel in chosen.items()}
         self.layouts = {name: kernel.layout for name, kernel in chosen.items() if kernel.layout is not None}
+        self.in_place = {name: kernel.in_place for name, kernel in chosen.items() if kernel.in_place is not None}
         self.choices = choices
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
@@ -227,6 +278,7 @@ class Operators:
         copy = Operators({}, self.choices)
         copy._functions = self._functions | {name: function}
         copy.layouts = {other: layout for other, layout in self.layouts.items() if other != name}
+        copy.in_place = {other: moves for other, moves in self.in_place.items() if other != name}
         return copy
 
 
