@@ -1,29 +1,35 @@
-"""Predicted against measured: plan a recipe for this machine's GPU, run it in day0's runtime, compare line by line.
+"""Predicted against measured: plan models for this machine's GPU, run them in day0's runtime, compare line by line.
 
-    python benchmarks/plan_measured.py qwen3-0.6b --context 8192
-    python benchmarks/plan_measured.py kimi-k3 --layers 4 --context 8192
+    python benchmarks/plan_measured.py recipe:qwen3-0.6b --context 8192
+    python benchmarks/plan_measured.py recipe:kimi-k3 --layers 4 --offload disk --weight-budget 9000000000
+    python benchmarks/plan_measured.py tiny:recipe:llama-3.1-8b tiny:recipe:kimi-k3 config.json --output results.md
 
-The checkpoint is full-size and all zeros (sparse files), so it costs neither time nor disk to make.
+A model is what `day0 plan` takes, of full size and all zeros (sparse files cost neither time nor disk); with "tiny:"
+before it the shrunk checkpoint of random numbers that `day0 skeleton` writes.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import gc
 import json
+import platform
 import struct
 import sys
 import tempfile
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from day0.cli.serve_plan import CheckedPlan
 from day0.plan.accounting import accounting_for
 from day0.plan.cluster import parse_cluster
 from day0.plan.layout import Layout
-from day0.plan.plan import Plan, Planner
+from day0.plan.plan import Planner
 from day0.plan.settings import EngineSettings
 from day0.plan.workload import make_workload
 from day0.profile.read import read_profile
@@ -31,15 +37,18 @@ from day0.profile.tensors import expected_tensors
 from day0.runtime.batch import Request, SamplingParams
 from day0.runtime.engine.engine import Engine
 from day0.runtime.engine.load import load_engine
+from day0.runtime.offload import LayerStore
+from day0.runtime.skeleton import write_tiny
 from day0.source.folder import read_folder
+from day0.source.model_files import ModelFiles
 from day0.source.resolve import resolve
 
-GIB = 2**30
+MIB = 2**20
 
 
-def config_of(recipe: str, layers: int | None) -> dict[str, Any]:
-    """The recipe's config, cut to its first layers."""
-    config = copy.deepcopy(dict(resolve(f"recipe:{recipe}").config))
+def config_of(model: str, layers: int | None) -> dict[str, Any]:
+    """The model's config, cut to its first layers."""
+    config = copy.deepcopy(dict(resolve(model).config))
     if layers is not None:
         text = config.get("text_config", config)
         text["num_hidden_layers"] = layers
@@ -74,68 +83,104 @@ def write_zeros(config: dict[str, Any], folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def run(engine: Engine, prompt: int) -> int:
-    """Peak bytes beyond what is held, over one request of `prompt` tokens."""
+def run(engine: Engine, prompt: int, step: int) -> int:
+    """Peak bytes beyond what is held, over requests of `prompt` tokens, enough of them for one step of `step`."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     held = torch.cuda.memory_allocated()
     params = SamplingParams(max_tokens=4, temperature=0.0)
-    engine.generate([Request("measured", tuple(range(10, 10 + prompt)), params)])
+    ids = [tuple(1 + (place + first) % 100 for place in range(prompt)) for first in range(-(-step // prompt))]
+    engine.generate([Request(str(number), each, params) for number, each in enumerate(ids)])
     return torch.cuda.max_memory_allocated() - held
 
 
-def compare(recipe: str, layers: int | None, context: int, gpu: str) -> dict[str, Any]:
+def write_model(model: str, layers: int | None, folder: Path) -> ModelFiles:
+    """The model with numbers of some kind, in `folder`."""
+    if model.startswith("tiny:"):
+        write_tiny(resolve(model.removeprefix("tiny:")), folder, force=True)
+    else:
+        write_zeros(config_of(model, layers), folder)
+    return read_folder(folder, model_id=model)
+
+
+def compare(model: str, layers: int | None, demand: dict[str, Any], gpu: str) -> dict[str, tuple[int, int]]:
+    """Planned and measured bytes of each line and of all of them.
+
+    Overhead is what the process holds in the end beside all that the engine names: the driver's context, loaded
+    kernels, a workspace of cuBLAS.
+    """
     torch.zeros(1, device="cuda")
-    free, total = torch.cuda.mem_get_info()
+    gc.collect()
+    torch.cuda.empty_cache()
+    total = torch.cuda.mem_get_info()[1]
     with tempfile.TemporaryDirectory() as scratch:
-        write_zeros(config_of(recipe, layers), Path(scratch))
-        files = read_folder(Path(scratch), model_id=recipe)
+        files = write_model(model, layers, Path(scratch))
         profile = read_profile(files)
         cluster = parse_cluster(f"{gpu}:1")
         cluster = replace(cluster, gpu=replace(cluster.gpu, memory_bytes=total))
-        planner = Planner(profile, cluster, accounting_for("day0"), make_workload(profile, context=context))
+        demand = demand | {"context": min(demand["context"], profile.max_position or demand["context"])}
+        planner = Planner(profile, cluster, accounting_for("day0"), make_workload(profile, **demand))
         plan = planner.plan(Layout())
         assert plan.settings is not None, plan.violations
-        settings = EngineSettings(
-            max_model_len=context,
-            max_num_seqs=plan.settings.max_num_seqs,
-            max_num_batched_tokens=plan.settings.max_batched_tokens,
-            mem_fraction=plan.settings.mem_fraction,
-        )
-        engine = load_engine(files, profile, settings)
+        settings = CheckedPlan(Path("plan.yaml"), files, planner, plan).settings()
+        engine = load_engine(files, profile, EngineSettings(device="cuda", **settings))
+        memory = engine.memory
         measured = {
-            "overhead": total - free,
-            "weights": engine.memory.weight_bytes,
-            "workspace": engine.memory.workspace_bytes,
-            "state_pool": engine.memory.state_bytes,
-            "kv_pool": engine.memory.kv_bytes,
-            "activations": run(engine, context - 8),
+            "weights": memory.weight_bytes,
+            "workspace": memory.workspace_bytes + memory.expert_cache_bytes + memory.relaid_bytes,
+            "state_pool": memory.state_bytes,
+            "kv_pool": memory.kv_bytes,
         }
-    return {"recipe": recipe, "layers": layers, "context": context, "total": total, **lines(plan, measured)}
+        store = engine.model.store
+        gone = store.largest_layer if isinstance(store, LayerStore) else 0  # it comes and goes
+        named = sum(measured.values()) - gone
+        measured["activations"] = run(engine, demand["context"] - 8, plan.settings.max_batched_tokens)
+        gc.collect()
+        torch.cuda.empty_cache()
+        outside = total - torch.cuda.mem_get_info()[0] - torch.cuda.memory_reserved()
+        measured["overhead"] = outside + torch.cuda.memory_allocated() - named
+    lines = {name: (getattr(plan.ranks[0], name), nbytes) for name, nbytes in measured.items()}
+    lines["all"] = (sum(planned for planned, _ in lines.values()), sum(got for _, got in lines.values()))
+    return lines
 
 
-def lines(plan: Plan, measured: dict[str, int]) -> dict[str, Any]:
-    planned = {name: getattr(plan.ranks[0], name) for name in measured}
-    return {
-        "max_batched_tokens": plan.settings.max_batched_tokens if plan.settings else None,
-        "lines": {
-            name: {"planned_gib": round(planned[name] / GIB, 3), "measured_gib": round(measured[name] / GIB, 3)}
-            for name in measured
-        },
-    }
+def table(rows: dict[str, dict[str, tuple[int, int]]]) -> str:
+    """MiB planned / measured; a line that both leave empty is "-"."""
+    names = list(next(iter(rows.values())))
+    text = [f"| model | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for model, lines in rows.items():
+        cells = [
+            f"{planned / MIB:,.1f} / {got / MIB:,.1f}" if planned or got else "-" for planned, got in lines.values()
+        ]
+        text.append(f"| {model} | {' | '.join(cells)} |")
+    return "\n".join(text)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipe")
-    parser.add_argument("--layers", type=int)
-    parser.add_argument("--context", type=int, default=8192)
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--layers", type=int, help="only so many of the first layers of a model that is not tiny")
+    parser.add_argument("--context", type=int, default=8192, help="at most the model's own")
+    parser.add_argument("--offload", default="none")
+    parser.add_argument("--weight-budget", type=int, default=0)
+    parser.add_argument("--expert-cache-bytes", type=int, default=0)
     parser.add_argument("--gpu", default="h200", help="its figures other than memory")
+    parser.add_argument("--output", type=Path, help="append the table to this file")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("there is no GPU here to measure", file=sys.stderr)
         return 3
-    print(json.dumps(compare(arguments.recipe, arguments.layers, arguments.context, arguments.gpu), indent=2))
+    demand = {name: getattr(arguments, name) for name in ("context", "offload", "weight_budget", "expert_cache_bytes")}
+    rows = {model: compare(model, arguments.layers, demand, arguments.gpu) for model in arguments.models}
+    asked = " ".join(
+        f"--{name.replace('_', '-')} {value}" for name, value in demand.items() if value not in (0, "none")
+    )
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}, {torch.cuda.get_device_name()}"
+    text = f"{date.today()}, {versions}, {asked}, MiB planned / measured\n\n{table(rows)}\n\n"
+    sys.stdout.write(text)
+    if arguments.output is not None:
+        with arguments.output.open("a") as stream:
+            stream.write(text)
     return 0
 
 

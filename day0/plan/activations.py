@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from day0.plan.layout import Layout
 from day0.plan.memory import RankNeed, element_size
-from day0.plan.mixer_sizes import SIZED_MIXERS, attention_heads, mixer_elements
+from day0.plan.mixer_sizes import SIZED_MIXERS, attention_heads, latent_part, mixer_elements
 from day0.profile.mixers_linear import LinearMap
+from day0.profile.mixers_sparse import SparseLatentAttention
 from day0.profile.profile import (
     AttentionResidual,
     DenseFeedForward,
     FeedForward,
     HyperConnections,
+    Mixer,
     NoFeedForward,
     RoutedExperts,
 )
 
 SIZED = (*SIZED_MIXERS, DenseFeedForward, RoutedExperts, LinearMap, NoFeedForward)
 """The parts of a layer that the formulas here and in `estimate.py` cover; of any other a plan cannot say."""
+
+SCORES_AT_ONCE = 1 << 24
+"""Scores that the runtime's latent attention keeps at a time (`runtime/ops/latent_attention.py`)."""
 
 
 def forward_peak(need: RankNeed, tokens: int, inner_bytes: int | None = None) -> int:
@@ -79,9 +84,36 @@ def logits_peak(need: RankNeed, rows: int, bytes_per_logit: int) -> int:
 def stored_attention_bytes(need: RankNeed, rows: int, context: int) -> int:
     """Bytes of attention that stores its scores instead of streaming them, as our reference does, all in float32.
 
-    The scores exist twice, before and after one pointwise step; the cached context of one sequence is gathered once.
+    The cached context of one sequence is gathered once, beside what `_stored_scores` counts.
     """
-    attention = [layer for layer in need.layers if layer.cache_planes()]
-    heads = max((attention_heads(layer.mixer) for layer in attention), default=0)
-    gathered = max((sum(plane.elements for plane in layer.cache_planes()) for layer in attention), default=0)
-    return 4 * context * (2 * rows * -(-heads // need.layout.attention_tp) + gathered)
+    cut = need.layout.attention_tp
+    largest = 0
+    for layer in {layer.mixer: layer for layer in need.layers if layer.cache_planes()}.values():
+        cached = sum(plane.elements for plane in layer.cache_planes())
+        heads = -(-attention_heads(layer.mixer) // cut)
+        largest = max(largest, _stored_scores(layer.mixer, heads, cached, rows, context) + context * cached)
+    return 4 * largest
+
+
+def _stored_scores(mixer: Mixer, heads: int, cached: int, rows: int, context: int) -> int:
+    """Numbers that exist at once while `rows` tokens attend.
+
+    Scores exist twice, before and after one pointwise step, and once more with a column for sinks. Latent attention
+    takes so many rows in turn that their scores are `SCORES_AT_ONCE`: three times in the first turn, and two of the
+    turn before beside two of its own in the others. Where an indexer chose, the dearer of its
+    products and the chosen rows counts, which are taken in turns as well.
+    """
+    row = heads * context
+    if isinstance(mixer, SparseLatentAttention):
+        products = _in_turn(rows, mixer.indexer.num_heads * context) if mixer.indexer is not None else 0
+        totals = 2 * products // mixer.indexer.num_heads if mixer.indexer is not None else 0
+        return max(products + totals, 3 * _in_turn(rows, mixer.top_k * (heads + cached)))
+    if latent_part(mixer) is None:
+        return rows * row * (3 if getattr(mixer, "sinks", False) else 2)
+    first = _in_turn(rows, row)
+    return 2 * first + max(first, 2 * min(first, rows * row - first))
+
+
+def _in_turn(rows: int, row: int) -> int:
+    """Numbers of the rows that are taken at once, one row at the least."""
+    return min(rows * row, max(SCORES_AT_ONCE, row))

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from day0.plan.activations import (
+    SCORES_AT_ONCE,
     feed_forward_elements,
     forward_peak,
     logits_peak,
@@ -15,6 +16,8 @@ from day0.plan.layout import Layout, LayoutRequest
 from day0.plan.memory import RankNeed
 from day0.plan.mixer_sizes import mixer_elements
 from day0.profile.profile import ArchitectureProfile
+from day0.profile.read import read_profile
+from day0.source.resolve import resolve
 
 Profiles = dict[str, ArchitectureProfile]
 
@@ -72,6 +75,33 @@ def test_only_the_last_stage_has_logits(planner: Any, profiles: Profiles) -> Non
 
 
 @pytest.mark.parametrize("context", [1024, 131072])
-def test_stored_scores_grow_with_the_context(planner: Any, kimi_k3: ArchitectureProfile, context: int) -> None:
+def test_stored_scores_grow_with_the_context(planner: Any, profiles: Profiles, context: int) -> None:
+    """Llama 3.1 8B on eight ranks: four heads' scores twice, and one head's keys and values of the context."""
+    (need,) = needs(planner, profiles["llama-3.1-8b"], "h200:8", tp=8)
+    assert stored_attention_bytes(need, 3, context) == 3 * 4 * context * 8 + context * 8 * 256 * 4
+
+
+def test_scores_of_latents_are_taken_in_turn(planner: Any, kimi_k3: ArchitectureProfile) -> None:
+    """Twelve heads: one turn keeps them three times, several four times, and never more rows than go at once."""
     (need,) = needs(planner, kimi_k3, "h200:8", tp=8)
-    assert stored_attention_bytes(need, 3, context) == 3 * 12 * context * 8 + context * 576 * 4
+    gathered = 1024 * 576 * 4
+    assert stored_attention_bytes(need, 3, 1024) == 3 * 12 * 1024 * 12 + gathered
+    assert stored_attention_bytes(need, 8192, 1024) == SCORES_AT_ONCE * 16 + gathered
+    assert stored_attention_bytes(need, 9, 2 << 20) == 12 * (2 << 20) * 16 + (2 << 20) * 576 * 4, "a row at the least"
+
+
+def test_turns_are_those_of_the_runtime() -> None:
+    latent_attention = pytest.importorskip("day0.runtime.ops.latent_attention")
+    assert latent_attention.BLOCK_ELEMENTS == SCORES_AT_ONCE
+
+
+def test_a_sink_is_one_more_copy_of_the_scores(planner: Any) -> None:
+    (need,) = needs(planner, read_profile(resolve("recipe:gpt-oss-120b")), "h200:1", tp=1)
+    assert stored_attention_bytes(need, 5, 1000) == 5 * 64 * 1000 * 12 + 1000 * 8 * 128 * 4
+
+
+def test_an_indexer_counts_where_it_is_dearer(planner: Any) -> None:
+    """DeepSeek-V3.2: 64 heads of the indexer over all of the past, or 2,048 chosen latents of 576 and their scores."""
+    (need,) = needs(planner, read_profile(resolve("recipe:deepseek-v3.2")), "h200:8", tp=8)
+    assert stored_attention_bytes(need, 1, 100_000) == 4 * (66 * 100_000 + 100_000 * (576 + 128))
+    assert stored_attention_bytes(need, 1, 10_000) == 4 * (3 * 2048 * (16 + 704) + 10_000 * 704)

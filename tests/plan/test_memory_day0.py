@@ -111,9 +111,9 @@ def test_what_cannot_stream_says_so(planner: Any, small: Profiles, engine: str) 
     assert plan.fits is False and "--offload" in plan.violations[0].fix
 
 
-def test_a_long_context_makes_short_steps(planner: Any, kimi_k3: ArchitectureProfile) -> None:
-    short = only_plan(planner(kimi_k3, "h200:8x2", context=4096), tp=8, pp=2)
-    long = only_plan(planner(kimi_k3, "h200:8x2", context=1048576), tp=8, pp=2)
+def test_a_long_context_makes_short_steps(planner: Any, profiles: Profiles) -> None:
+    short = only_plan(planner(profiles["llama-3.1-8b"], "h200:1", context=4096))
+    long = only_plan(planner(profiles["llama-3.1-8b"], "h200:1", context=131072))
     assert short.settings and long.settings
     assert short.settings.max_batched_tokens == EngineSettings().max_num_batched_tokens
     assert 1 <= long.settings.max_batched_tokens < short.settings.max_batched_tokens
