@@ -13,18 +13,17 @@ from torch import nn
 from day0.errors import InputError
 from day0.profile.tensor_spec import TensorSpec
 from day0.runtime.models.expert_weights import PackedExperts, PackedMatrix, PlainExperts, PlainMatrix
-from day0.runtime.placement import parameter_paths, pieces
+from day0.runtime.placement import MAPPED_AT_ONCE, parameter_paths, pieces
 from day0.runtime.quant.parts import PackedParts
 from day0.runtime.quant.workspace import Workspace
-from day0.runtime.weights import MAPPED_AT_ONCE
 from day0.source.model_files import ModelFiles
 
 
 class ExpertStore:
     """One expert's share of stored tensors, by the path of the parameter that would hold it for all experts.
 
-    Files stay open, and mapped, only inside `reading`, and of a file no more than MAPPED_AT_ONCE bytes. With `keep`, what was read stays in host memory, and nothing is
-    read twice. `bytes_read` counts what was handed out.
+    Files stay open, and mapped, only inside `reading`, and of a file no more than MAPPED_AT_ONCE bytes. With `keep`,
+    what was read stays in host memory, and nothing is read twice. `bytes_read` counts what was handed out.
     """
 
     def __init__(self, specs: Iterable[TensorSpec], files: ModelFiles, *, keep: bool = False) -> None:

@@ -9,6 +9,9 @@ import torch
 from day0.errors import CannotSay, InputError
 from day0.profile.tensor_spec import TensorSpec
 
+MAPPED_AT_ONCE = 256 << 20
+"""Bytes read of a file before it is closed and opened anew: pages of a mapping count as ours until it is closed."""
+
 
 def parameter_paths(spec: TensorSpec) -> tuple[str, ...]:
     """The parameters that a stored tensor fills."""

@@ -18,7 +18,7 @@ from day0.errors import InputError
 from day0.profile.tensor_spec import TensorSpec
 from day0.runtime.parallel.reading import WHOLE, take
 from day0.runtime.parallel.shares import Share
-from day0.runtime.placement import parameter_paths, pieces
+from day0.runtime.placement import MAPPED_AT_ONCE, parameter_paths, pieces
 from day0.runtime.quant.parts import DTYPES, PackedParts
 from day0.source.model_files import ModelFiles, TensorHeader
 
@@ -27,9 +27,6 @@ POISON_BYTE = 255
 
 PLAIN_FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 """Stored dtypes whose numbers mean what they say; narrower ones need scales that a plain copy would lose."""
-
-MAPPED_AT_ONCE = 256 << 20
-"""Bytes read of a file before it is closed and opened anew: pages of a mapping count as ours until it is closed."""
 
 
 @dataclass(frozen=True, slots=True)
