@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from day0.profile.profile import GroupedQueryAttention
+from day0.profile.profile import GroupedQueryAttention, RopeSpec
 from day0.runtime.batch import SequenceGroup
 from day0.runtime.models.build import Build
 from day0.runtime.models.context import Choice, LayerContext
@@ -89,15 +89,23 @@ class GroupedQueryBlock(nn.Module):
         if not spec.norm_after_rope:
             q, k = self._normed(q, k)
         if spec.rope is not None:
-            cos, sin = context.rotations[spec.rope]
-            q = self.ops["rope"](q, cos, sin, spec.rope.layout)
-            k = None if k is None else self.ops["rope"](k, cos, sin, spec.rope.layout)
+            q, k = self._rotated(q, k, spec.rope, context)
         if spec.norm_after_rope:
             q, k = self._normed(q, k)
         if spec.temperature is not None:
             grow = spec.temperature
             q = self.ops["query_temperature"](q, context.batch.positions, grow.floor, grow.scale, grow.offset)
         return q, k
+
+    def _rotated(
+        self, q: torch.Tensor, k: torch.Tensor | None, rope: RopeSpec, context: LayerContext
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        cos, sin = context.rotations[rope]
+        if k is None:
+            return self.ops["rope"](q, cos, sin, rope.layout), None
+        # All heads turn alike, and decoding waits for calls more than for numbers: one call for both.
+        turned = self.ops["rope"](torch.cat((q, k), dim=1), cos, sin, rope.layout)
+        return turned[:, : q.shape[1]], turned[:, q.shape[1] :]
 
     def _normed(self, q: torch.Tensor, k: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
         form = self.spec.qk_norm

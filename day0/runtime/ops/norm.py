@@ -14,15 +14,12 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 
     The normalised value is rounded to x's dtype before the weight is applied, as the models' own code does.
     """
-    wide = x.float()
-    normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    return (weight * normed.to(x.dtype)).to(x.dtype)
+    return (weight * unit_rms_norm(x, eps)).to(x.dtype)
 
 
 def unit_rms_norm(x: torch.Tensor, eps: float) -> torch.Tensor:
     """x / sqrt(mean(x^2) + eps) over the last axis, without a weight."""
-    wide = x.float()
-    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
+    return functional.rms_norm(x, x.shape[-1:], eps=eps)  # float32 inside, and one call
 
 
 def rms_norm_plus_one(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
