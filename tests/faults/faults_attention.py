@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from fault_switches import batch, configured, edited, exchanged, operator, positions, weights, within, wrapped, zeroed
 from hunting import Fault
 from torch import Tensor
@@ -34,7 +35,8 @@ def unrotated(x: Tensor, *rest: Any) -> Tensor:
 
 
 def keys_unrotated(x: Tensor, cos: Tensor, sin: Tensor, layout: str) -> Tensor:
-    return x if x.shape[1] == 2 else rope.rope(x, cos, sin, layout)
+    """Queries and keys are turned in one call, keys behind the four heads of queries."""
+    return torch.cat((rope.rope(x[:, :4], cos, sin, layout), x[:, 4:]), dim=1)
 
 
 def turned_back(x: Tensor, cos: Tensor, sin: Tensor, layout: str) -> Tensor:
