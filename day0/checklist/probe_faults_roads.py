@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,6 +10,7 @@ from dataclasses import replace
 import torch
 
 from day0.checklist.probe_faults_inside import patched
+from day0.checklist.probe_paths import engine_of
 from day0.checklist.target import CheckContext
 from day0.runtime.batch import SequenceGroup
 from day0.runtime.cache.manager import CacheManager
@@ -40,11 +42,19 @@ def page_before(context: CheckContext) -> Iterator[CheckContext]:
 @contextmanager
 def state_kept(context: CheckContext) -> Iterator[CheckContext]:
     """A sequence starts with the state that whoever had its slot has left there."""
+    engine_of(context)  # a start with this fault in place would not get through its first forward
+    sound = CacheStorage.reset_state
+    lent: defaultdict[CacheStorage, set[int]] = defaultdict(set)
+
+    def reset(self: CacheStorage, slot: int) -> None:
+        if slot not in lent[self]:
+            sound(self, slot)
+        lent[self].add(slot)
 
     def poison(self: CacheStorage, slot: int) -> None:
         """Nothing: what is left is a state like any other, and no NaN gives it away."""
 
-    with patched(CacheStorage, "reset_state", lambda self, slot: None), patched(CacheStorage, "poison_state", poison):
+    with patched(CacheStorage, "reset_state", reset), patched(CacheStorage, "poison_state", poison):
         yield context
 
 
