@@ -21,8 +21,11 @@ MODELS = {
 }
 """Experts, experts of a token, inputs, width, activation."""
 TOKENS = (1, 4, 16, 64, 256)
-TILES = ((8, 16, 4), (16, 16, 4), (4, 16, 4), (8, 8, 2), (16, 8, 4), (4, 32, 4))
-"""Rows, groups and warps of a tile tried beside the kernel's own."""
+TILES = {
+    1: ((8, 64, 4), (16, 32, 4), (16, 64, 8), (32, 64, 4), (8, 32, 2), (32, 32, 4), (8, 128, 4), (4, 64, 2)),
+    16: ((64, 16, 4), (64, 64, 4), (128, 32, 4), (128, 32, 8), (32, 32, 4)),
+}
+"""Rows, words and warps of a tile tried beside the kernel's own, by tokens."""
 
 
 def _packed(device: torch.device, experts: int, rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -65,16 +68,18 @@ def _prepare(sizes: tuple[int, int, int, int, Gate], tokens: int, device: torch.
         return relative_error(found[:4], wanted[:4])
 
     def call(tile: tuple[int, int, int], x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor) -> object:
-        kept = packed_experts.ROWS, packed_experts.GROUPS, packed_experts.WARPS
-        packed_experts.ROWS, packed_experts.GROUPS, packed_experts.WARPS = tile
+        settings = packed_experts.ONE if tokens == 1 else packed_experts.SOME
+        kept = dict(settings)
+        settings.update(zip(("ROWS", "WORDS", "num_warps"), tile, strict=True))
         result = packed_routed_experts(x, weights, ids, matrices, gate)
-        packed_experts.ROWS, packed_experts.GROUPS, packed_experts.WARPS = kept
+        settings.update(kept)
         return result
 
-    variants: dict[str, list[Call]] = {str(tile): [partial(call, tile, *each) for each in inputs] for tile in TILES}
+    tiles = TILES.get(tokens, ()) if experts == 896 else ()
+    variants: dict[str, list[Call]] = {str(tile): [partial(call, tile, *each) for each in inputs] for tile in tiles}
     peers = {"converted": _converted(matrices, gate, inputs, device)} if tokens in (1, 16, 256) else {}
     own: list[Call] = [partial(packed_routed_experts, *each, matrices, gate) for each in inputs]
-    return Prepared(own, check, peers, variants if tokens in (1, 16) else {})
+    return Prepared(own, check, peers, variants)
 
 
 def _shapes(features: int, width: int) -> tuple[tuple[int, int], ...]:

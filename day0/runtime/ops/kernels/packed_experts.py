@@ -1,9 +1,8 @@
 """Routed experts on packed MXFP4 in Triton: weights are read as they are stored, and only those of chosen experts.
 
-For few assignments an expert. A program multiplies some rows of one expert's matrix with the up to `MOST` inputs that
-chose it, in float32: at the rate of memory a multiprocessor has about four instructions for a weight, so codes are
-taken apart two at a time, a group's scale meets the sum of its 32 products, and the powers of two that this leaves out
-are put back once (2^100 into the inputs, the rest into the result; all exact).
+A word has eight codes, taken apart two at a time; x lies in eight planes, so that a code's place in its word says which
+plane it meets and nothing is shuffled. For one token a program multiplies rows in float32 (a group's scale meets the
+sum of its products); for more, matrix units take up to MOST inputs of an expert at once.
 """
 
 from __future__ import annotations
@@ -18,13 +17,17 @@ from day0.runtime.ops.kernels.gates import activated
 from day0.runtime.quant.kernels.codes import power_of_two
 from day0.runtime.quant.kernels.pairs import code_pair, high_number, low_number
 
-MOST = 4
+MOST = 16
 """Inputs of a program; a block of assignments."""
 LIFT, LOWER = tl.constexpr(2.0**100), tl.constexpr(2.0**26)
-"""Together the 2^126 by which pairs are too small."""
+"""Together the 2^126 by which pairs are too small; float32 has room for both."""
+RAISED, BELOW = tl.constexpr(2.0**64), tl.constexpr(2.0**62)
+"""The same for matrix units: scales from 2^-63 to 2^62 are exact there, and no model has others."""
 GROUP = 32
-ROWS, GROUPS, WARPS = 8, 16, 4
-"""Rows and groups of a tile: 16 threads read 16 bytes of a row each."""
+ONE = {"ROWS": 16, "WORDS": 64, "num_warps": 4}
+"""The tile of one input."""
+SOME = {"ROWS": 64, "WORDS": 32, "num_warps": 4}
+"""The tile of up to MOST inputs."""
 
 
 class Blocks(NamedTuple):
@@ -60,66 +63,99 @@ def assignment_blocks(ids: torch.Tensor, experts: int, most: int) -> Blocks:
 
 
 @triton.jit
-def _sums(
-    packed, scale, x, rows, is_row, x_rows, is_input, groups,
-    ROWS: tl.constexpr, MOST: tl.constexpr, GROUPS: tl.constexpr,
-):  # fmt: skip
-    """A list of MOST sums [ROWS]: rows of one matrix times inputs, 2^26 too small.
-
-    x float32, eight planes a row, as `planes` makes them; x_rows their places, of which `is_input` exist.
-    """
-    totals = tl.zeros((ROWS, MOST, GROUPS), tl.float32)
-    columns = tl.arange(0, GROUPS)
-    words = tl.arange(0, 4)
-    for start in range(0, groups, GROUPS):
-        group = start + columns
-        is_group = group < groups
-        at = rows[:, None] * groups + group[None, :]
-        mask = is_row[:, None] & is_group[None, :]
-        word = tl.load(packed + at[:, :, None] * 4 + words[None, None, :], mask=mask[:, :, None], other=0)
-        factor = power_of_two(tl.load(scale + at, mask=mask, other=0))
-        places = group[:, None] * 4 + words[None, :]
-        inputs = x + x_rows[:, None, None] * groups * 32 + places[None, :, :]
-        present = is_input[:, None, None] & is_group[None, :, None]
-        part = tl.zeros((ROWS, MOST, GROUPS, 4), tl.float32)
+def _row_sums(packed, scale, x, rows, is_row, words, ROWS: tl.constexpr, WORDS: tl.constexpr):
+    """Rows of one matrix times one input: [ROWS], LOWER too small. x [8, words] in planes, as `_planes` makes them."""
+    total = tl.zeros((ROWS, WORDS), tl.float32)
+    for start in range(0, words, WORDS):
+        column = start + tl.arange(0, WORDS)
+        is_word = column < words
+        mask = is_row[:, None] & is_word[None, :]
+        word = tl.load(packed + rows[:, None] * words + column[None, :], mask=mask, other=0)
+        stored = tl.load(scale + rows[:, None] * (words // 4) + (column // 4)[None, :], mask=mask, other=0)
+        part = tl.zeros((ROWS, WORDS), tl.float32)
         for number in tl.static_range(4):
             pair = code_pair(word, number)
-            low = tl.load(inputs + number * groups * 4, mask=present, other=0.0)
-            high = tl.load(inputs + (number + 4) * groups * 4, mask=present, other=0.0)
-            part += low_number(pair)[:, None, :, :] * low[None, :, :, :]
-            part += high_number(pair)[:, None, :, :] * high[None, :, :, :]
-        totals += tl.sum(part, axis=3) * factor[:, None, :]
-    return tl.sum(totals, axis=2)
+            low = tl.load(x + number * words + column, mask=is_word, other=0.0).to(tl.float32) * LIFT
+            high = tl.load(x + (number + 4) * words + column, mask=is_word, other=0.0).to(tl.float32) * LIFT
+            part += low_number(pair) * low[None, :]
+            part += high_number(pair) * high[None, :]
+        total += part * power_of_two(stored)
+    return tl.sum(total, axis=1)
+
+
+@triton.jit
+def _products(
+    packed, scale, x, rows, is_row, x_rows, is_input, words,
+    ROWS: tl.constexpr, MOST: tl.constexpr, WORDS: tl.constexpr,
+):  # fmt: skip
+    """Rows of one matrix times MOST inputs by matrix units: [ROWS, MOST], BELOW too small."""
+    total = tl.zeros((ROWS, MOST), tl.float32)
+    for start in range(0, words, WORDS):
+        column = start + tl.arange(0, WORDS)
+        is_word = column < words
+        mask = is_row[:, None] & is_word[None, :]
+        word = tl.load(packed + rows[:, None] * words + column[None, :], mask=mask, other=0)
+        stored = tl.load(scale + rows[:, None] * (words // 4) + (column // 4)[None, :], mask=mask, other=127)
+        factor = (power_of_two(stored) * RAISED).to(x.dtype.element_ty)
+        inputs = x + x_rows[None, :] * words * 8 + column[:, None]
+        present = is_input[None, :] & is_word[:, None]
+        for number in tl.static_range(4):
+            pair = code_pair(word, number)
+            low = tl.load(inputs + number * words, mask=present, other=0.0)
+            high = tl.load(inputs + (number + 4) * words, mask=present, other=0.0)
+            if x.dtype.element_ty == tl.bfloat16:
+                ones = pair.to(tl.int16).to(tl.bfloat16, bitcast=True)
+                others = (pair >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
+            else:
+                ones, others = low_number(pair), high_number(pair)
+            total = tl.dot(ones * factor, low, total, input_precision="ieee")
+            total = tl.dot(others * factor, high, total, input_precision="ieee")
+    return total * BELOW
+
+
+@triton.jit
+def _times(
+    packed, scale, x, at, rows, size, x_rows, is_input, words,
+    ROWS: tl.constexpr, MOST: tl.constexpr, WORDS: tl.constexpr,
+):  # fmt: skip
+    """Rows of matrix `at` [size, 8 words] times inputs, [ROWS, MOST] float32."""
+    packed += at * size * words
+    scale += at * size * (words // 4)
+    is_row = rows < size
+    if MOST == 1:
+        one = tl.sum(x_rows, axis=0)
+        found = _row_sums(packed, scale, x + one * words * 8, rows, is_row, words, ROWS, WORDS) * LOWER
+        return found[:, None]
+    return _products(packed, scale, x, rows, is_row, x_rows, is_input, words, ROWS, MOST, WORDS)
 
 
 @triton.jit
 def _gate_up(
-    gate, gate_scale, up, up_scale, x, inner, order, expert, first, last, width, groups, top_k, beta, linear_beta,
-    SITU: tl.constexpr, BOUNDED: tl.constexpr, ROWS: tl.constexpr, MOST: tl.constexpr, GROUPS: tl.constexpr,
+    gate, gate_scale, up, up_scale, x, inner, order, expert, first, last, width, words, top_k, beta, linear_beta,
+    SITU: tl.constexpr, BOUNDED: tl.constexpr, ROWS: tl.constexpr, MOST: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
-    """inner[assignment] = activation(gate x, up x) in planes, lifted for the next product."""
+    """inner[assignment] = activation(gate x, up x) in planes."""
     block = tl.program_id(1)
     start, end = tl.load(first + block), tl.load(last + block)
     if start >= end:
         return
     at = tl.load(expert + block).to(tl.int64)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    is_row = rows < width
     places = start + tl.arange(0, MOST)
     is_input = places < end
     tokens = tl.load(order + places, mask=is_input, other=0) // top_k
-    words, scales = at * width * groups * 4, at * width * groups
-    opened = _sums(gate + words, gate_scale + scales, x, rows, is_row, tokens, is_input, groups, ROWS, MOST, GROUPS)
-    value = _sums(up + words, up_scale + scales, x, rows, is_row, tokens, is_input, groups, ROWS, MOST, GROUPS)
-    found = activated(opened * LOWER, value * LOWER, beta, linear_beta, SITU, BOUNDED) * LIFT
+    opened = _times(gate, gate_scale, x, at, rows, width, tokens, is_input, words, ROWS, MOST, WORDS)
+    value = _times(up, up_scale, x, at, rows, width, tokens, is_input, words, ROWS, MOST, WORDS)
+    found = activated(opened, value, beta, linear_beta, SITU, BOUNDED)
     plane = (rows % 8) * (width // 8) + rows // 8
-    tl.store(inner + places[None, :] * width + plane[:, None], found, mask=is_row[:, None] & is_input[None, :])
+    cells = inner + places[None, :] * width + plane[:, None]
+    tl.store(cells, found.to(inner.dtype.element_ty), mask=(rows < width)[:, None] & is_input[None, :])
 
 
 @triton.jit
 def _down(
-    down, down_scale, inner, given, weights, order, expert, first, last, features, groups,
-    ROWS: tl.constexpr, MOST: tl.constexpr, GROUPS: tl.constexpr,
+    down, down_scale, inner, given, weights, order, expert, first, last, features, words,
+    ROWS: tl.constexpr, MOST: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
     """given[assignment] = its weight times down inner, float32."""
     block = tl.program_id(1)
@@ -128,26 +164,22 @@ def _down(
         return
     at = tl.load(expert + block).to(tl.int64)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    is_row = rows < features
     places = start + tl.arange(0, MOST)
     is_input = places < end
     assignments = tl.load(order + places, mask=is_input, other=0)
-    found = _sums(
-        down + at * features * groups * 4, down_scale + at * features * groups,
-        *(inner, rows, is_row, places, is_input, groups, ROWS, MOST, GROUPS),
-    )  # fmt: skip
+    found = _times(down, down_scale, inner, at, rows, features, places, is_input, words, ROWS, MOST, WORDS)
     share = tl.load(weights + assignments, mask=is_input, other=0.0).to(tl.float32)
     cells = assignments[None, :].to(tl.int64) * features + rows[:, None]
-    tl.store(given + cells, found * LOWER * share[None, :], mask=is_row[:, None] & is_input[None, :])
+    tl.store(given + cells, found * share[None, :], mask=(rows < features)[:, None] & is_input[None, :])
 
 
 @triton.jit
 def _planes(x, out, width, BLOCK: tl.constexpr):
-    """out[row, column % 8, column // 8] = 2^100 x[row, column]."""
+    """out[row, column % 8, column // 8] = x[row, column]: what meets one place of a word lies together."""
     row = tl.program_id(1).to(tl.int64)
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = column < width
-    value = tl.load(x + row * width + column, mask=inside, other=0.0).to(tl.float32) * LIFT
+    value = tl.load(x + row * width + column, mask=inside, other=0.0)
     tl.store(out + row * width + (column % 8) * (width // 8) + column // 8, value, mask=inside)
 
 
@@ -186,8 +218,8 @@ def packed_routed_experts(
 ) -> torch.Tensor:
     """As `routed_experts`: the weighted sum over each token's experts of down(activation(gate x, up x)).
 
-    x [tokens, in] with in and width multiples of 32; weights, ids [tokens, top_k], no id twice in a row. Everything
-    between x and the result stays float32. Numbers beyond 2^27 in x or between the products overflow.
+    x [tokens, in] with in and width multiples of 32; weights, ids [tokens, top_k], no id twice in a row. What lies
+    between the products is rounded to x's dtype once. For one token numbers beyond 2^27 overflow.
     """
     tokens, features = x.shape
     experts, width = matrices.gate.shape[:2]
@@ -195,27 +227,28 @@ def packed_routed_experts(
     assert features % GROUP == width % GROUP == 0, "whole groups"
     most = 1 if tokens == 1 else MOST
     blocks = assignment_blocks(ids, experts, most)
-    lifted = torch.empty(tokens, features, dtype=torch.float32, device=x.device)
-    _planes[triton.cdiv(features, 1024), tokens](x.contiguous(), lifted, features, BLOCK=1024)
-    inner = torch.empty(tokens * top_k, width, dtype=torch.float32, device=x.device)
+    planes = torch.empty(tokens, features, dtype=x.dtype, device=x.device)
+    _planes[triton.cdiv(features, 1024), tokens](x.contiguous(), planes, features, BLOCK=1024)
+    inner = torch.empty(tokens * top_k, width, dtype=x.dtype, device=x.device)
     given = torch.empty(tokens * top_k, features, dtype=torch.float32, device=x.device)
     gates, ups, downs = (_words(stored) for stored in (matrices.gate, matrices.up, matrices.down))
     gate_scale, up_scale, down_scale = (
         stored.contiguous().view(torch.uint8)
         for stored in (matrices.gate_scale, matrices.up_scale, matrices.down_scale)
     )
-    tile = {"ROWS": ROWS, "MOST": most, "GROUPS": GROUPS, "num_warps": WARPS}
+    tile = ONE if most == 1 else SOME
     beta, linear_beta = gate.beta or 1.0, gate.linear_beta or 1.0
-    _gate_up[triton.cdiv(width, ROWS), len(blocks.expert)](
-        *(gates, gate_scale, ups, up_scale, lifted, inner, *blocks, width, features // GROUP, top_k),
+    _gate_up[triton.cdiv(width, tile["ROWS"]), len(blocks.expert)](
+        *(gates, gate_scale, ups, up_scale, planes, inner, *blocks, width, features // 8, top_k),
         *(beta, linear_beta),
         SITU=gate.beta is not None,
         BOUNDED=gate.linear_beta is not None,
+        MOST=most,
         **tile,
     )
     shares = weights.contiguous()
-    _down[triton.cdiv(features, ROWS), len(blocks.expert)](
-        *(downs, down_scale, inner, given, shares, *blocks, features, width // GROUP), **tile
+    _down[triton.cdiv(features, tile["ROWS"]), len(blocks.expert)](
+        *(downs, down_scale, inner, given, shares, *blocks, features, width // 8), MOST=most, **tile
     )
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     _sum_shares[triton.cdiv(features, 1024), tokens](given, out, features, top_k, BLOCK=1024)

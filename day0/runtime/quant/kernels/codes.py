@@ -25,14 +25,19 @@ def e4m3(stored):
     magnitude = byte & 127
     normal = ((magnitude << 20) + (120 << 23)).to(tl.float32, bitcast=True)
     number = tl.where(magnitude < 8, magnitude.to(tl.float32) * 0.001953125, normal)
-    number = tl.where(magnitude == 127, float("nan"), number)
-    return tl.where(byte >= 128, -number, number)
+    return _signed(tl.where(magnitude == 127, float("nan"), number), byte >> 7)
 
 
 @triton.jit
 def e2m1(code):
     """float32 of E2M1 codes in the lowest four bits of int32: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives."""
-    magnitude = (code & 7).to(tl.int32)
+    magnitude = code & 7
     normal = ((magnitude << 22) + (126 << 23)).to(tl.float32, bitcast=True)
     number = tl.where(magnitude < 2, magnitude.to(tl.float32) * 0.5, normal)
-    return tl.where((code & 8) != 0, -number, number)
+    return _signed(number, code >> 3)
+
+
+@triton.jit
+def _signed(number, sign):
+    """The number with its sign from the lowest bit; a minus would lose that of zero where it is 0 - x."""
+    return (number.to(tl.int32, bitcast=True) | (sign << 31)).to(tl.float32, bitcast=True)

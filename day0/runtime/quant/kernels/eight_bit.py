@@ -8,7 +8,7 @@ import triton.language as tl
 
 from day0.runtime.quant.kernels.codes import e4m3, power_of_two
 
-ROWS, COLUMNS, WARPS = 32, 128, 8
+ROWS, COLUMNS, WARPS = 128, 128, 8
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def _convert_blocks(
 def convert_blocks(
     weight: torch.Tensor, scale: torch.Tensor, block_rows: int, block_columns: int, out: torch.Tensor
 ) -> torch.Tensor:
-    """Fill out [.., rows, columns], contiguous; inputs as `read_by_block`, blocks multiples of 32 x 128.
+    """Fill out [.., rows, columns], contiguous; inputs as `read_by_block`, blocks multiples of 128 x 128.
 
     weight [.., rows, columns] bytes of E4M3; scale [.., row blocks, column blocks] float32, bfloat16 or E8M0 bytes.
     """

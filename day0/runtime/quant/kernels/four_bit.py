@@ -10,9 +10,9 @@ import triton.language as tl
 
 from day0.runtime.quant.kernels.codes import e2m1, e4m3, power_of_two
 
-WORDS = 1024
-"""Words of eight codes that a program converts; a thread has one, so that its numbers are 16 bytes of bfloat16."""
-WARPS = 8
+WORDS = 512
+"""Words of eight codes that a program converts: in bfloat16 16 bytes each, what a thread writes at once."""
+WARPS = 4
 
 
 @triton.jit
