@@ -118,7 +118,7 @@ class Roads:
         if Layout.of(engine.settings).ranks > 1 or engine.settings.offload != "none":
             return "the run has ranks or offloaded weights already"
         if name == "weights":
-            return ""
+            return "the device is the host already" if value == "host" and engine.device.type == "cpu" else ""
         needed = int(1.5 * engine.memory.weight_bytes)
         if engine.device.type == "cpu" and needed > free_bytes(engine.device):
             return f"a second copy of the weights needs {needed / 2**30:.1f} GiB"

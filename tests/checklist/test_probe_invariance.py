@@ -71,6 +71,12 @@ def test_a_sound_model_passes_on_every_road(kimi_k3: CheckContext) -> None:
     assert {"ranks tp"} >= set(found.values["left_out"])
 
 
+def test_what_this_machine_cannot_have_is_told(llama: CheckContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = run(monkeypatch, llama, weights=("resident", "host", "disk"))
+    assert found.values["left_out"] == {"weights host": "the device is the host already"}
+    assert found.values["roads"] == 1 and found.values["different"] == 0
+
+
 def test_names_that_are_not_known_are_refused(llama: CheckContext) -> None:
     with pytest.raises(InputError, match="no scope 'long'"):
         invariance(llama, scope="long")
