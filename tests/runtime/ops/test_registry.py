@@ -25,11 +25,11 @@ def test_unverified_kernels_are_passed_over_with_a_reason():
     assert choices.keys() == KERNELS.keys()
     assert {choice.provider for choice in choices.values()} == {REFERENCE}
     assert choices["kda_chunk"].rejected == (("day0-chunked", "not verified on cpu"),)
-    assert choices["rms_norm"].rejected == ()
+    assert choices["l2_norm"].rejected == ()
 
 
 def test_a_verified_kernel_is_preferred():
-    ops = choose_operators(CPU, torch.float32, verified=[("kda_chunk", "day0-chunked"), ("rms_norm", "day0-chunked")])
+    ops = choose_operators(CPU, torch.float32, verified=[("kda_chunk", "day0-chunked"), ("l2_norm", "day0-chunked")])
     chosen = {choice.operator: choice.provider for choice in ops.choices}
     assert chosen["kda_chunk"] == "day0-chunked"
     assert chosen["paged_gqa_attention"] == REFERENCE
@@ -38,11 +38,11 @@ def test_a_verified_kernel_is_preferred():
 
 def test_a_kernel_whose_needs_are_not_met_gives_its_reason(monkeypatch):
     picky = Kernel("picky", lambda *a: None, lambda device, dtype: "needs an accelerator")
-    monkeypatch.setattr(registry, "KERNELS", {"rms_norm": (picky, KERNELS["rms_norm"][0])})
-    choice = choose_operators(CPU, torch.float32, verified=[("rms_norm", "picky")]).choices[0]
+    monkeypatch.setattr(registry, "KERNELS", {"l2_norm": (picky, KERNELS["l2_norm"][0])})
+    choice = choose_operators(CPU, torch.float32, verified=[("l2_norm", "picky")]).choices[0]
     assert (choice.provider, choice.rejected) == (REFERENCE, (("picky", "needs an accelerator"),))
     with pytest.raises(InputError, match="cannot run here: needs an accelerator"):
-        choose_operators(CPU, torch.float32, forced={"rms_norm": "picky"})
+        choose_operators(CPU, torch.float32, forced={"l2_norm": "picky"})
 
 
 def test_a_forced_kernel_runs_without_evidence():
@@ -52,7 +52,7 @@ def test_a_forced_kernel_runs_without_evidence():
 
 def test_unknown_names_are_refused():
     with pytest.raises(InputError, match="has no provider 'triton'") as caught:
-        choose_operators(CPU, torch.float32, forced={"rms_norm": "triton"})
+        choose_operators(CPU, torch.float32, forced={"l2_norm": "triton"})
     assert REFERENCE in caught.value.hint
     with pytest.raises(InputError, match="no operator is called 'rmsnorm'"):
         choose_operators(CPU, torch.float32, forced={"rmsnorm": REFERENCE})
@@ -60,9 +60,9 @@ def test_unknown_names_are_refused():
 
 def test_replaced_is_a_copy():
     ops = choose_operators(CPU, torch.float32)
-    other = ops.replaced("rms_norm", print)
-    assert other["rms_norm"] is print
-    assert ops["rms_norm"] is KERNELS["rms_norm"][0].function
+    other = ops.replaced("l2_norm", print)
+    assert other["l2_norm"] is print
+    assert ops["l2_norm"] is KERNELS["l2_norm"][0].function
     assert other["linear"] is ops["linear"]
     with pytest.raises(AssertionError, match="no operator"):
         ops.replaced("rmsnorm", print)
