@@ -20,9 +20,11 @@ def relay_matrices(decoder: Decoder, budget: int) -> None:
     """
     for owner, operator, matrix in _matrices(decoder):
         layout = decoder.ops.layouts.get(operator)
-        if layout is not None and matrix.dtype == decoder.dtype and matrix.nbytes <= budget:
-            owner.relaid = layout.copy(matrix)
-            owner.relaid_for = layout.served[matrix.dtype]
+        if layout is None or matrix.dtype != decoder.dtype or matrix.nbytes > budget:
+            continue
+        served = layout.served(matrix)
+        if served:
+            owner.relaid, owner.relaid_for = layout.copy(matrix), served
             budget -= matrix.nbytes
 
 

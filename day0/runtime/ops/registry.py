@@ -50,11 +50,11 @@ TRITON = "day0-triton"
 class Layout:
     """How a kernel wants a weight, its second argument: `copy` makes that of a plain one.
 
-    It is for the numbers of tokens that `served` has by dtype; others are multiplied by the plain weight.
+    It is for the numbers of tokens that `served` gives for a plain one; others are multiplied by that itself.
     """
 
     copy: Callable[[torch.Tensor], torch.Tensor]
-    served: Mapping[torch.dtype, range]
+    served: Callable[[torch.Tensor], range]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _no_relaid_products(device: torch.device, dtype: torch.dtype) -> str | None:
 
 
 def _relaid_or_reference(relaid: Callable[..., Any], reference: Callable[..., Any]) -> tuple[Kernel, ...]:
-    layout = Layout(relaid_linear.relaid, relaid_linear.SERVED)
+    layout = Layout(relaid_linear.relaid, relaid_linear.served)
     return (Kernel("onednn-relaid", relaid, _no_relaid_products, layout), Kernel(REFERENCE, reference))
 
 

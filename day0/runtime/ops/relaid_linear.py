@@ -1,14 +1,13 @@
 """Matrix products on a CPU by oneDNN, from rows or from matrices laid out anew once instead of at every call.
 
-Products of rows and of the blocks they were laid out in are the same bit for bit. In float32 a token's product is the
-same beside any number of others, for oneDNN adds in one order for two rows and more; alone it goes the way of the
-reference, which then has the memory to wait for and nothing else.
+Products of rows and of the blocks they were laid out in are the same bit for bit. In float32 a token's product by a
+large matrix is the same beside any number of others, for oneDNN adds in one order for two rows and more; alone it goes
+the way of the reference, which then has the memory to wait for and nothing else.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 
 import torch
 
@@ -26,8 +25,8 @@ WIDE_NUMBERS = 4 << 20
 """Numbers of a matrix that are converted at a time."""
 
 
-SERVED: Mapping[torch.dtype, range] = {torch.float32: range(2, sys.maxsize), torch.bfloat16: range(WIDE)}
-"""Numbers of tokens that are multiplied from blocks."""
+SMALL = 1 << 18
+"""Numbers of a float32 matrix below which a call of oneDNN takes longer than it saves."""
 
 
 def relaid(weight: torch.Tensor) -> torch.Tensor:
@@ -36,10 +35,17 @@ def relaid(weight: torch.Tensor) -> torch.Tensor:
     return blocks
 
 
+def served(weight: torch.Tensor) -> range:
+    """Numbers of tokens that are multiplied from the blocks of a matrix; none where blocks are of no use."""
+    if weight.dtype == torch.bfloat16:
+        return range(WIDE)
+    return range(2, sys.maxsize) if weight.numel() >= SMALL else range(0)
+
+
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """x [tokens, in] times weight transposed, plus bias; `weight` [out, in] as rows, or as `relaid` gives it."""
     tokens, dtype = x.shape[0], x.dtype
-    if weight.is_mkldnn or (dtype == torch.float32 and tokens > 1):
+    if weight.is_mkldnn or (dtype == torch.float32 and tokens > 1 and weight.numel() >= SMALL):
         return _product(x, weight, bias)
     if dtype == torch.bfloat16 and tokens >= WIDE:
         return _wide_product(x, weight, bias)

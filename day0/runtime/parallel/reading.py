@@ -18,10 +18,10 @@ def take(share: Share, file: Any, name: str, where: str) -> torch.Tensor:
 
     Raises InputError where the stored axis is not as long as the share takes it to be.
     """
-    whole = file.get_slice(name)
-    shape = whole.get_shape()
     if share.pieces is None and share.stack is None and share.counts:
         return file.get_tensor(name)
+    whole = file.get_slice(name)
+    shape = whole.get_shape()
     index: list[slice] = [slice(None)] * len(shape)
     if share.stack is not None:
         index[0] = slice(share.stack.start, share.stack.stop)

@@ -9,6 +9,7 @@ from day0.coverage import load_whitelist
 from day0.runtime.batch import Request, SamplingParams
 from day0.runtime.models.linear import Linear
 from day0.runtime.models.relaid import relaid_bytes, without_copies
+from day0.runtime.ops import relaid_linear
 from day0.runtime.ops.registry import Operators, choose_operators
 
 IDS = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -41,7 +42,8 @@ def test_the_budget_holds_and_the_head_comes_first(tiny, make_engine, kernels: O
         assert bytes_held is None or relaid_bytes(engine.model) == bytes_held
 
 
-def test_in_float32_copies_and_offloaded_rows_change_no_bit(tiny, make_engine) -> None:
+def test_in_float32_copies_and_offloaded_rows_change_no_bit(tiny, make_engine, monkeypatch) -> None:
+    monkeypatch.setattr(relaid_linear, "SMALL", 0)
     folder = tiny("llama-3.1-8b")
     ops = choose_operators(torch.device("cpu"), torch.float32, load_whitelist().verified_on("cpu"))
     relaid = make_engine(folder, ops=ops)
@@ -91,7 +93,10 @@ def test_requests_get_the_same_tokens_with_copies(tiny, make_engine, kernels: Op
     ("recipe", "reference"),
     [("llama-3.1-8b", True), ("llama-3.1-8b", False), ("qwen3-30b-a3b", False), ("qwen3-next-80b-a3b", False)],
 )
-def test_float32_tokens_are_the_same_alone_and_in_any_batch(tiny, make_engine, recipe: str, reference: bool) -> None:
+def test_float32_tokens_are_the_same_alone_and_in_any_batch(
+    tiny, make_engine, monkeypatch, recipe: str, reference: bool
+) -> None:
+    monkeypatch.setattr(relaid_linear, "SMALL", 0)
     verified = () if reference else load_whitelist().verified_on("cpu")
     ops = choose_operators(torch.device("cpu"), torch.float32, verified)
     params = SamplingParams(max_tokens=8, ignore_eos=True)

@@ -26,7 +26,8 @@ def test_relaid_matrices_multiply_like_the_reference_bit_for_bit(tokens: int, ou
 
 
 @pytest.mark.parametrize(("outs", "ins"), [(1, 1), (7, 5), (63, 100), (300, 33), (192, 576)])
-def test_in_float32_a_row_is_the_same_in_any_batch_of_two_and_more(outs: int, ins: int) -> None:
+def test_in_float32_a_row_is_the_same_in_any_batch_of_two_and_more(monkeypatch, outs: int, ins: int) -> None:
+    monkeypatch.setattr(relaid_linear, "SMALL", 0)
     x, weight, bias = drawn(70, ins).float(), drawn(outs, ins).float(), drawn(outs).float()
     blocks, whole = relaid_linear.relaid(weight), relaid_linear.linear(x, weight, bias)
     torch.testing.assert_close(whole, functional.linear(x, weight, bias))
@@ -34,7 +35,10 @@ def test_in_float32_a_row_is_the_same_in_any_batch_of_two_and_more(outs: int, in
         for matrix in (weight, blocks):
             assert torch.equal(relaid_linear.linear(x[:tokens], matrix, bias), whole[:tokens])
     assert torch.equal(relaid_linear.linear(x[:1], weight, bias), functional.linear(x[:1], weight, bias))
-    assert 1 not in relaid_linear.SERVED[torch.float32]
+    assert 1 not in relaid_linear.served(weight)
+    monkeypatch.setattr(relaid_linear, "SMALL", outs * ins + 1)
+    assert not relaid_linear.served(weight)
+    assert torch.equal(relaid_linear.linear(x[:8], weight), functional.linear(x[:8], weight))
 
 
 @pytest.mark.parametrize("pieces", [1, 4])
@@ -45,7 +49,7 @@ def test_many_tokens_are_multiplied_in_float32_and_rounded_once(monkeypatch, pie
     found = relaid_linear.linear(x, weight, bias)
     # What lies half-way between two bfloat16 may go to either.
     assert ((found.float() - exact).abs() <= exact.abs() * 2**-8 * 1.001 + 1e-6).all()
-    assert relaid_linear.WIDE not in relaid_linear.SERVED[torch.bfloat16]
+    assert relaid_linear.WIDE not in relaid_linear.served(weight)
 
 
 def test_tables_of_another_dtype_are_converted() -> None:
