@@ -33,22 +33,37 @@ def on_device(function: Callable[..., Any]) -> Callable[..., Any]:
     device = torch.accelerator.current_accelerator()
 
     def run(*arguments: Any) -> Any:
-        found = function(*(x.to(device) if isinstance(x, torch.Tensor) else x for x in arguments))
+        found = function(*(_moved(x, device) for x in arguments))
         return tuple(x.cpu() for x in found) if isinstance(found, tuple) else found.cpu()
 
     return run
 
 
+def _moved(argument: Any, device: Any) -> Any:
+    if isinstance(argument, (list, tuple)):
+        return [_moved(one, device) for one in argument]
+    return argument.to(device) if isinstance(argument, torch.Tensor) else argument
+
+
 def measured(name: str) -> dict[str, Any]:
-    """The column of one operator; with `evidence.RUN` naming the run."""
+    """The column of one operator."""
     kernel = next(kernel for kernel in KERNELS[name] if kernel.provider == TRITON)
-    return json.loads(json.dumps(evidence.column(name, on_device(kernel.function)), default=dict))
+    device = torch.accelerator.current_accelerator()
+    served = [dtype for dtype in evidence.DTYPES if kernel.unmet(device, getattr(torch, dtype)) is None]
+    return json.loads(json.dumps(evidence.column(name, on_device(kernel.function), served), default=dict))
+
+
+def measured_or_why_not(name: str) -> dict[str, Any]:
+    try:
+        return measured(name)
+    except Exception as error:  # of whatever kind: a kernel that does not run has no evidence
+        return {"status": "unverified", "reason": f"{type(error).__name__}: {error}"}
 
 
 def measure(target: Path, names: list[str]) -> None:
     """Operators in processes of their own, since most of the time is the compiler's."""
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        columns = dict(zip(names, pool.map(measured, names), strict=True))
+        columns = dict(zip(names, pool.map(measured_or_why_not, names), strict=True))
     versions = {"torch": str(torch.__version__), "triton": triton.__version__, "numpy": np.__version__}
     run = {"versions": versions, "date": datetime.date.today().isoformat(), "command": COMMAND}
     target.write_text(json.dumps({"run": run, "columns": columns}))

@@ -56,10 +56,10 @@ Trial = tuple[dict[str, Any], dict[str, Agreement]]
 """Sizes and attributes, and how the worst output agrees in each dtype."""
 
 
-def trials(name: str, function: Any) -> Iterator[Trial]:
+def trials(name: str, function: Any, served: Sequence[str] = DTYPES) -> Iterator[Trial]:
     """Every trial of one provider."""
     operator, cases = OPERATORS[name], CASES[name]
-    dtypes = DTYPES if operator.follows_model_dtype else ("float32",)
+    dtypes = served if operator.follows_model_dtype else ("float32",)
     for attributes in cases.attributes:
         for sizes in cases.sizes:
             facts = {**sizes, **attributes}
@@ -102,10 +102,10 @@ def _line(row: dict[str, Any]) -> _Line:
     return _Line({key: _Line(value) if isinstance(value, dict) else value for key, value in row.items()})
 
 
-def column(name: str, function: Any) -> dict[str, Any]:
+def column(name: str, function: Any, served: Sequence[str] = DTYPES) -> dict[str, Any]:
     """What the whitelist says of one provider on this device."""
     rows, failures = [], []
-    for facts, agreements in trials(name, function):
+    for facts, agreements in trials(name, function, served):
         rows.append(_row(OPERATORS[name], facts, agreements))
         failures += [f"{dtype} {facts}: {found.message}" for dtype, found in agreements.items() if not found.equal]
     for failure in failures:

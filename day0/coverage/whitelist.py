@@ -127,7 +127,13 @@ class Whitelist:
         return tuple(sorted({place for name, _, place in self.columns if name == operator}))
 
     def verified_on(self, device: str) -> frozenset[tuple[str, str]]:
-        """(operator, provider) pairs with evidence on the device, whatever the sizes."""
+        """(operator, provider) pairs with evidence on the device, whatever the sizes.
+
+        Of a family it is the evidence on the member that is here.
+        """
+        here = self.present_device()
+        if self.devices[here].family == device:
+            device = here
         return frozenset(
             (operator, provider)
             for (operator, provider, place), column in self.columns.items()

@@ -82,14 +82,15 @@ EXPERTS = {"experts": 64, "top_k": 8, "expert_in": 2048, "expert_width": 1024, "
 def test_constraints_bite_and_are_named(
     operator: str, facts: dict[str, Any], change: dict[str, Any], says: str
 ) -> None:
-    assert verdict(need(operator, **facts), "h200").status == "unverified"
-    found = verdict(need(operator, **facts | change), "h200")
+    """On a chip for which nothing is measured, so that claims alone speak."""
+    assert verdict(need(operator, **facts), "h100").status == "unverified"
+    found = verdict(need(operator, **facts | change), "h100")
     assert found.status == "constraint"
     assert says in found.reason
 
 
 def test_attention_in_float32_is_refused() -> None:
-    found = verdict(replace(need("paged_gqa_attention", **GQA), dtype="float32"), "h200")
+    found = verdict(replace(need("paged_gqa_attention", **GQA), dtype="float32"), "h100")
     assert found.status == "constraint" and "dtype float32" in found.reason
 
 
@@ -100,4 +101,5 @@ def test_what_the_newest_blueprint_lacks_everywhere(chip: str) -> None:
     assert gaps == {"attention_residual_mix", "situ_and_mul"}
     bound = {one.need.name for one in coverage.verdicts if one.status == "constraint"}
     assert bound == (set() if chip in ("b200", "b300") else {"routed_experts"})
-    assert coverage.counts["verified"] == 0
+    verified = {one.need.name for one in coverage.verdicts if one.status == "verified"}
+    assert {"paged_mla_attention", "kda_recurrent"} <= verified if chip == "h200" else not verified

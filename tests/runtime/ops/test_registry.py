@@ -4,7 +4,7 @@ import torch
 from day0.errors import InputError
 from day0.operators import OPERATORS
 from day0.runtime.ops import registry
-from day0.runtime.ops.registry import KERNELS, REFERENCE, Kernel, choose_operators
+from day0.runtime.ops.registry import KERNELS, REFERENCE, TRITON, Kernel, choose_operators
 
 CPU = torch.device("cpu")
 
@@ -66,3 +66,17 @@ def test_replaced_is_a_copy():
     assert other["linear"] is ops["linear"]
     with pytest.raises(AssertionError, match="no operator"):
         ops.replaced("rmsnorm", print)
+
+
+def test_a_form_that_moves_states_in_their_pool_goes_with_its_kernel(monkeypatch):
+    moving = Kernel("moving", lambda *a: None, in_place=print)
+    monkeypatch.setattr(registry, "KERNELS", {"kda_recurrent": (moving, KERNELS["kda_recurrent"][-1])})
+    ops = choose_operators(CPU, torch.float32, verified=[("kda_recurrent", "moving")])
+    assert ops.in_place == {"kda_recurrent": print}
+    assert ops.replaced("kda_recurrent", print).in_place == {}
+    assert choose_operators(CPU, torch.float32).in_place == {}
+
+
+def test_triton_kernels_are_for_devices_that_triton_compiles_for():
+    with pytest.raises(InputError, match="needs a device that Triton compiles for"):
+        choose_operators(CPU, torch.float32, forced={"kda_recurrent": TRITON})

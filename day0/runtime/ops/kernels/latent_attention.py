@@ -6,14 +6,13 @@ are keys, and their first `latent` channels the values too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
 
 from day0.runtime.ops.kernels.split_attention import (
     LOG2E,
+    Tiling,
     join_splits,
     leave_part,
     num_splits,
@@ -27,19 +26,11 @@ PROGRAMS = 132
 """Programs wanted at the least: the tiles of one fill a multiprocessor of a large chip."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """Heads and cached rows of a step of the loop, and how it is compiled."""
-
-    heads: int
-    rows: int
-    warps: int
-    stages: int
-
-
-HALF = Tiling(heads=64, rows=64, warps=8, stages=2)
-WIDE = Tiling(heads=16, rows=16, warps=4, stages=1)
-"""Float32 rows fill shared memory four times as fast and are multiplied without rounding."""
+HALF = Tiling(rows=64, keys=64, warps=8, stages=2)
+LONG_HALF = Tiling(rows=16, keys=16, warps=4, stages=2)
+"""For latents above 512, of which shared memory holds less."""
+WIDE = Tiling(rows=16, keys=16, warps=8, stages=1)
+"""Float32 rows fill shared memory twice as fast and are multiplied without rounding."""
 
 
 @triton.jit
@@ -161,11 +152,11 @@ def _launch(
     queries = [x.to(dtype) if x.stride(-1) == 1 else x.to(dtype).contiguous() for x in (q_latent, q_rope)]
     slots = slots if slots.stride(-1) == 1 else slots.contiguous()
     longest = slots.shape[1]
-    tiling = WIDE if dtype == torch.float32 else HALF
-    block_heads = min(tiling.heads, max(16, triton.next_power_of_2(heads)))
+    tiling = WIDE if dtype == torch.float32 else HALF if latent <= 512 else LONG_HALF
+    block_heads = min(tiling.rows, max(16, triton.next_power_of_2(heads)))
     programs = sequences * length * triton.cdiv(heads, block_heads)
     keys = ids.shape[-1] if ids is not None else longest if window is None else min(window, longest)
-    splits = num_splits(programs, keys, tiling.rows, PROGRAMS)
+    splits = num_splits(programs, keys, tiling.keys, PROGRAMS)
     out = torch.empty(q_latent.shape, dtype=q_latent.dtype, device=q_latent.device)
     parts, sums = part_buffers(splits, out)
     rows = slots if ids is None else _slots_of(ids, slots)
@@ -180,7 +171,7 @@ def _launch(
         SINKS=sinks is not None,
         SPLIT=splits > 1,
         BLOCK_H=block_heads,
-        BLOCK_S=tiling.rows,
+        BLOCK_S=tiling.keys,
         BLOCK_L=max(16, triton.next_power_of_2(latent)),
         BLOCK_R=max(16, triton.next_power_of_2(q_rope.shape[-1])),
         STAGES=tiling.stages,

@@ -12,6 +12,7 @@ import triton.language as tl
 
 from day0.runtime.ops.kernels.split_attention import (
     LOG2E,
+    Tiling,
     join_splits,
     leave_part,
     num_splits,
@@ -24,8 +25,15 @@ from day0.runtime.ops.kernels.split_attention import (
 PROGRAMS, MANY = 264, 1056
 """Programs wanted at the least, two for each multiprocessor of a large chip; and where there are more than that."""
 LONG = 1024
-MOST_ROWS = 64
-BLOCK_KEYS = 64
+HALF = {128: Tiling(64, 64, 4, 3), 256: Tiling(64, 32, 4, 2), 512: Tiling(32, 16, 4, 3)}
+"""By the widest head that fits, for numbers of 16 bits."""
+WIDE = Tiling(16, 16, 4, 1)
+
+
+def _tiling(dtype: torch.dtype, width: int) -> Tiling:
+    if dtype == torch.float32:
+        return WIDE
+    return HALF[next((widest for widest in HALF if width <= widest), max(HALF))]
 
 
 @triton.jit
@@ -120,14 +128,14 @@ def paged_gqa_attention_variant(
     out = torch.empty(sequences, length, heads, value, dtype=q.dtype, device=q.device)
     q = q.to(torch.promote_types(q.dtype, k_cache.dtype))  # products are made in one dtype, the wider one
     q, slots = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, slots))
-    rows = min(MOST_ROWS, max(16, triton.next_power_of_2(length * group)))
-    keys = min(BLOCK_KEYS, 16) if q.dtype == torch.float32 else BLOCK_KEYS
+    tiling = _tiling(q.dtype, max(dim, value))
+    rows = min(tiling.rows, max(16, triton.next_power_of_2(length * group)))
     row_programs = sequences * triton.cdiv(length * group, rows)
     seen = longest if window is None else min(longest, window + length - 1)
     programs = row_programs * kv_heads
     # Long reads of more programs than fit at once are cut too: the last ones to start then end sooner.
     wanted = MANY if programs > PROGRAMS and seen >= LONG else PROGRAMS
-    splits = num_splits(programs, seen, keys, wanted)
+    splits = num_splits(programs, seen, tiling.keys, wanted)
     parts, sums = part_buffers(splits, out)
     _attend[row_programs, kv_heads, splits](
         *(q, k_cache, v_cache, slots, context, sinks, parts, sums),
@@ -141,11 +149,11 @@ def paged_gqa_attention_variant(
         CAPPED=softcap is not None,
         SPLIT=splits > 1,
         BLOCK_M=rows,
-        BLOCK_S=keys,
+        BLOCK_S=tiling.keys,
         BLOCK_D=max(16, triton.next_power_of_2(dim)),
         BLOCK_V=max(16, triton.next_power_of_2(value)),
-        STAGES=1 if q.dtype == torch.float32 else 3,
-        num_warps=4,
+        STAGES=tiling.stages,
+        num_warps=tiling.warps,
     )
     if sums is not None:
         join_splits(parts, sums, out)

@@ -6,11 +6,25 @@ split of Flash-Decoding, over arXiv 2205.14135). Parts fill a chip where there a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Query rows of a program and keys of a step of its loop, and how it is compiled."""
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+
+
 COLUMNS = 128
 """Columns of a program that joins parts: 64 parts of them are held in registers."""
 

@@ -49,9 +49,8 @@ def test_variants(contexts, length, heads, kv_heads, dim, value, options):
     agree(found, reference.paged_gqa_attention_variant(*drawn, 0.3, 8, **options))
 
 
-def test_several_blocks_of_rows(monkeypatch):
+def test_several_blocks_of_rows():
     """A window of 8 over 19 new tokens: rows of one block reach further back than those of the next."""
-    monkeypatch.setattr(paged_attention, "MOST_ROWS", 16)
     drawn = draw([40], 19, 4, 2, 16, 16)
     for chunked in (False, True):
         found = paged_attention.paged_gqa_attention_variant(*drawn, 0.3, 8, chunked)
