@@ -145,6 +145,16 @@ class TestVerdicts:
         assert verdict(whitelist, need(65))[0] == "unverified"
         assert whitelist.verified_on("cpu") == {("rms_norm", "proven")}
 
+    def test_evidence_on_the_member_that_is_here_counts_for_the_family(self, write, tmp_path) -> None:
+        marker = tmp_path / "marker"
+        content = document(status="verified", evidence=[row(64)])
+        content["devices"] = {"chip": {"marker": str(marker), "family": "kind"}, "cpu": {}}
+        content["entries"][0]["devices"] = {"chip": content["entries"][0]["devices"]["cpu"]}
+        whitelist = read_whitelist(write(content))
+        assert whitelist.verified_on("kind") == frozenset()
+        marker.touch()
+        assert len(whitelist.verified_on("kind")) == 1
+
     def test_counts_and_what_is_lacking(self, write) -> None:
         whitelist = read_whitelist(
             write(document(status="verified", constraints={"width": {"max": 64}}, evidence=[row(64)]))
