@@ -22,8 +22,8 @@ MODELS = {
 """Experts, experts of a token, inputs, width, activation."""
 TOKENS = (1, 4, 16, 64, 256)
 TILES = {
-    1: ((8, 64, 4), (16, 32, 4), (16, 64, 8), (32, 64, 4), (8, 32, 2), (32, 32, 4), (8, 128, 4), (4, 64, 2)),
-    16: ((64, 16, 4), (64, 64, 4), (128, 32, 4), (128, 32, 8), (32, 32, 4)),
+    1: ((64, 64, 4), (64, 64, 8), (32, 64, 8), (32, 128, 4), (64, 32, 4), (16, 128, 4), (32, 32, 4)),
+    64: ((128, 32, 8), (256, 32, 8), (64, 32, 4)),
 }
 """Rows, words and warps of a tile tried beside the kernel's own, by tokens."""
 
@@ -68,7 +68,7 @@ def _prepare(sizes: tuple[int, int, int, int, Gate], tokens: int, device: torch.
         return relative_error(found[:4], wanted[:4])
 
     def call(tile: tuple[int, int, int], x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor) -> object:
-        settings = packed_experts.ONE if tokens == 1 else packed_experts.SOME
+        settings = packed_experts.ONE if tokens * top_k <= experts else packed_experts.SOME
         kept = dict(settings)
         settings.update(zip(("ROWS", "WORDS", "num_warps"), tile, strict=True))
         result = packed_routed_experts(x, weights, ids, matrices, gate)

@@ -1,8 +1,8 @@
 """Routed experts on packed MXFP4 in Triton: weights are read as they are stored, and only those of chosen experts.
 
 A word has eight codes, taken apart two at a time; x lies in eight planes, so that a code's place in its word says which
-plane it meets and nothing is shuffled. For one token a program multiplies rows in float32 (a group's scale meets the
-sum of its products); for more, matrix units take up to MOST inputs of an expert at once.
+plane it meets and nothing is shuffled. Where there are no more assignments than experts, a program multiplies rows with
+one input in float32 (a scale meets the sum of its products); else matrix units take up to MOST inputs of an expert.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ LIFT, LOWER = tl.constexpr(2.0**100), tl.constexpr(2.0**26)
 RAISED, BELOW = tl.constexpr(2.0**64), tl.constexpr(2.0**62)
 """The same for matrix units: scales from 2^-63 to 2^62 are exact there, and no model has others."""
 GROUP = 32
-ONE = {"ROWS": 16, "WORDS": 64, "num_warps": 4}
+ONE = {"ROWS": 64, "WORDS": 32, "num_warps": 4}
 """The tile of one input."""
-SOME = {"ROWS": 64, "WORDS": 32, "num_warps": 4}
+SOME = {"ROWS": 128, "WORDS": 32, "num_warps": 4}
 """The tile of up to MOST inputs."""
 
 
@@ -64,7 +64,7 @@ def assignment_blocks(ids: torch.Tensor, experts: int, most: int) -> Blocks:
 
 @triton.jit
 def _row_sums(packed, scale, x, rows, is_row, words, ROWS: tl.constexpr, WORDS: tl.constexpr):
-    """Rows of one matrix times one input: [ROWS], LOWER too small. x [8, words] in planes, as `_planes` makes them."""
+    """Rows of one matrix times one lifted input: [ROWS], LOWER too small. x [8, words], as `_planes` makes them."""
     total = tl.zeros((ROWS, WORDS), tl.float32)
     for start in range(0, words, WORDS):
         column = start + tl.arange(0, WORDS)
@@ -75,11 +75,12 @@ def _row_sums(packed, scale, x, rows, is_row, words, ROWS: tl.constexpr, WORDS: 
         part = tl.zeros((ROWS, WORDS), tl.float32)
         for number in tl.static_range(4):
             pair = code_pair(word, number)
-            low = tl.load(x + number * words + column, mask=is_word, other=0.0).to(tl.float32) * LIFT
-            high = tl.load(x + (number + 4) * words + column, mask=is_word, other=0.0).to(tl.float32) * LIFT
+            low = tl.load(x + number * words + column, mask=is_word, other=0.0)
+            high = tl.load(x + (number + 4) * words + column, mask=is_word, other=0.0)
             part += low_number(pair) * low[None, :]
             part += high_number(pair) * high[None, :]
-        total += part * power_of_two(stored)
+        # 2^(byte - 127) for what models have; 0 counts as zero and 255, which is NaN, as infinity.
+        total += part * (stored.to(tl.int32) << 23).to(tl.float32, bitcast=True)
     return tl.sum(total, axis=1)
 
 
@@ -147,6 +148,8 @@ def _gate_up(
     opened = _times(gate, gate_scale, x, at, rows, width, tokens, is_input, words, ROWS, MOST, WORDS)
     value = _times(up, up_scale, x, at, rows, width, tokens, is_input, words, ROWS, MOST, WORDS)
     found = activated(opened, value, beta, linear_beta, SITU, BOUNDED)
+    if MOST == 1:
+        found *= LIFT
     plane = (rows % 8) * (width // 8) + rows // 8
     cells = inner + places[None, :] * width + plane[:, None]
     tl.store(cells, found.to(inner.dtype.element_ty), mask=(rows < width)[:, None] & is_input[None, :])
@@ -174,12 +177,14 @@ def _down(
 
 
 @triton.jit
-def _planes(x, out, width, BLOCK: tl.constexpr):
+def _planes(x, out, width, LIFTED: tl.constexpr, BLOCK: tl.constexpr):
     """out[row, column % 8, column // 8] = x[row, column]: what meets one place of a word lies together."""
     row = tl.program_id(1).to(tl.int64)
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = column < width
     value = tl.load(x + row * width + column, mask=inside, other=0.0)
+    if LIFTED:
+        value = value.to(tl.float32) * LIFT
     tl.store(out + row * width + (column % 8) * (width // 8) + column // 8, value, mask=inside)
 
 
@@ -218,18 +223,19 @@ def packed_routed_experts(
 ) -> torch.Tensor:
     """As `routed_experts`: the weighted sum over each token's experts of down(activation(gate x, up x)).
 
-    x [tokens, in] with in and width multiples of 32; weights, ids [tokens, top_k], no id twice in a row. What lies
-    between the products is rounded to x's dtype once. For one token numbers beyond 2^27 overflow.
+    x [tokens, in] with in and width multiples of 32; weights, ids [tokens, top_k], no id twice in a row. Scales
+    are from 2^-63 to 2^62, which no model leaves; of few assignments, numbers beyond 2^27 in x overflow.
     """
     tokens, features = x.shape
     experts, width = matrices.gate.shape[:2]
     top_k = ids.shape[1]
     assert features % GROUP == width % GROUP == 0, "whole groups"
-    most = 1 if tokens == 1 else MOST
+    most = 1 if ids.numel() <= experts else MOST  # so few that hardly an expert has two
+    stored = torch.float32 if most == 1 else x.dtype
     blocks = assignment_blocks(ids, experts, most)
-    planes = torch.empty(tokens, features, dtype=x.dtype, device=x.device)
-    _planes[triton.cdiv(features, 1024), tokens](x.contiguous(), planes, features, BLOCK=1024)
-    inner = torch.empty(tokens * top_k, width, dtype=x.dtype, device=x.device)
+    planes = torch.empty(tokens, features, dtype=stored, device=x.device)
+    _planes[triton.cdiv(features, 1024), tokens](x.contiguous(), planes, features, LIFTED=most == 1, BLOCK=1024)
+    inner = torch.empty(tokens * top_k, width, dtype=stored, device=x.device)
     given = torch.empty(tokens * top_k, features, dtype=torch.float32, device=x.device)
     gates, ups, downs = (_words(stored) for stored in (matrices.gate, matrices.up, matrices.down))
     gate_scale, up_scale, down_scale = (
