@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 
 from day0.runtime.ops.kernels.gates import activated
-from day0.runtime.quant.kernels.codes import power_of_two
-from day0.runtime.quant.kernels.pairs import code_pair, high_number, low_number
+from day0.runtime.quant.kernels.codes import plain_power, power_of_two
+from day0.runtime.quant.kernels.pairs import code_pair, high_half, high_number, low_half, low_number
 
 MOST = 16
 """Inputs of a program; a block of assignments."""
@@ -79,8 +79,7 @@ def _row_sums(packed, scale, x, rows, is_row, words, ROWS: tl.constexpr, WORDS: 
             high = tl.load(x + (number + 4) * words + column, mask=is_word, other=0.0)
             part += low_number(pair) * low[None, :]
             part += high_number(pair) * high[None, :]
-        # 2^(byte - 127) for what models have; 0 counts as zero and 255, which is NaN, as infinity.
-        total += part * (stored.to(tl.int32) << 23).to(tl.float32, bitcast=True)
+        total += part * plain_power(stored)
     return tl.sum(total, axis=1)
 
 
@@ -105,8 +104,8 @@ def _products(
             low = tl.load(inputs + number * words, mask=present, other=0.0)
             high = tl.load(inputs + (number + 4) * words, mask=present, other=0.0)
             if x.dtype.element_ty == tl.bfloat16:
-                ones = pair.to(tl.int16).to(tl.bfloat16, bitcast=True)
-                others = (pair >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
+                ones = low_half(pair)
+                others = high_half(pair)
             else:
                 ones, others = low_number(pair), high_number(pair)
             total = tl.dot(ones * factor, low, total, input_precision="ieee")

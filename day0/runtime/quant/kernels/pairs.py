@@ -32,3 +32,15 @@ def low_number(pair):
 def high_number(pair):
     """The high half of a pair as float32."""
     return (pair & -65536).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def low_half(pair):
+    """The low half of a pair as it is, bfloat16."""
+    return pair.to(tl.int16).to(tl.bfloat16, bitcast=True)
+
+
+@triton.jit
+def high_half(pair):
+    """The high half of a pair as it is, bfloat16."""
+    return (pair >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
