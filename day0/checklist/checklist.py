@@ -86,7 +86,16 @@ class NotChecked:
     hint: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Why a check gave no answer at all: its own defect, or one of the input or the machine."""
+
+    reason: str
+    hint: str = ""
+
+
 Outcome = Measured | NotChecked
+Seen = Measured | NotChecked | Broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +136,9 @@ class PhaseResult:
 class ChecklistResult:
     """The document of `day0 run-checklist`, schema day0.checklist/1.
 
-    `limits` say in sentences what is weaker about a model that transformers runs.
+    `limits` say in sentences what is weaker about a model that transformers runs. `command` is the command line,
+    `inputs` the model's files by hash, `coverage` operators by state, `memory` the host memory of this process over
+    the run (`seconds` since its start, `bytes`).
     """
 
     schema: str = "day0.checklist/1"
@@ -143,6 +154,10 @@ class ChecklistResult:
     interrupted: bool
     seconds: float
     limits: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    coverage: Mapping[str, Any] = field(default_factory=dict)
+    memory: Mapping[str, Any] = field(default_factory=dict)
 
     def checks(self) -> Iterable[CheckResult]:
         for phase in self.phases:
@@ -223,11 +238,48 @@ def verdict(phases: Sequence[PhaseResult]) -> Verdict:
     return "ready"
 
 
+def conclude(spec: CheckSpec, seen: Seen, before: Mapping[str, Any] | None = None) -> CheckResult:
+    """What a check comes to: follows from what was seen, its limits and the baseline's measurements, nothing else."""
+    if isinstance(seen, Broken):
+        return replace(_blank(spec, "error"), message=seen.reason, hint=seen.hint)
+    if isinstance(seen, NotChecked):
+        return replace(_blank(spec, seen.status), message=seen.reason, hint=seen.hint)
+    measured = {"inspected": seen.inspected, **seen.values}
+    if seen.inspected < 1:
+        reason = seen.message or "nothing was there to inspect"
+        return replace(_blank(spec, "skip"), message=reason, measured=measured)
+    try:
+        limits = with_baseline(spec.limits, before)
+        status, reason = judge(measured, limits)
+    except CannotSay as fault:
+        return replace(_blank(spec, "skip"), message=str(fault), hint=fault.hint)
+    except InputError as fault:
+        return replace(_blank(spec, "error"), message=str(fault), hint=fault.hint)
+    return CheckResult(
+        id=spec.id,
+        title=spec.title,
+        status=status,
+        required=spec.required,
+        measured=measured,
+        limit=limits,
+        where=seen.where,
+        message="; ".join(part for part in (reason, seen.message) if part),
+        hint="" if status == "pass" else seen.hint,
+    )
+
+
+def by_phase(results: Iterable[tuple[CheckSpec, CheckResult]]) -> tuple[PhaseResult, ...]:
+    """Results gathered into phases, in the order of the contract."""
+    pairs = list(results)
+    gathered = ((name, tuple(result for spec, result in pairs if spec.phase == name)) for name in PHASES)
+    return tuple(PhaseResult(name, phase_status(checks), checks) for name, checks in gathered if checks)
+
+
 class ChecklistRun:
     """Runs the checks of a list in order, each on its own: one that breaks does not stop the others.
 
     `lacks(need)` says why the target cannot give a capability, or None. `before` holds a baseline's measurements
-    by check id. Results gather in `results`, also when a run is interrupted.
+    by check id. Results gather in `results`, and what they follow from in `seen`, also when a run is interrupted.
     """
 
     def __init__(
@@ -252,83 +304,56 @@ class ChecklistRun:
         self.on_result = on_result
         self.interrupted = False
         self.results: dict[str, CheckResult] = {}
+        self.seen: dict[str, Seen] = {}
 
     def run(self) -> tuple[PhaseResult, ...]:
         """Results by phase. After Ctrl-C the rest is skipped with that reason and `interrupted` is set."""
         for spec in self.checklist.checks:
             if self.interrupted:
-                self.results[spec.id] = _skipped(spec, "interrupted before this check was done")
+                self._keep(spec, NotChecked("skip", "interrupted before this check was done"))
                 continue
             if spec.phase not in self.phases:
-                self.results[spec.id] = _skipped(spec, "its phase was not asked for (--phase)")
+                self._keep(spec, NotChecked("skip", "its phase was not asked for (--phase)"))
                 continue
             if self.on_start:
                 self.on_start(spec)
+            started = time.perf_counter()
             try:
-                result = self._check(spec)
+                seen = self._see(spec)
             except KeyboardInterrupt:
                 self.interrupted = True
-                result = _skipped(spec, "interrupted while this check ran")
-            self.results[spec.id] = result
+                seen = NotChecked("skip", "interrupted while this check ran")
+            self._keep(spec, seen, time.perf_counter() - started)
             if self.on_result:
-                self.on_result(spec, result)
-        return self._by_phase()
+                self.on_result(spec, self.results[spec.id])
+        return by_phase((spec, self.results[spec.id]) for spec in self.checklist.checks)
 
-    def _check(self, spec: CheckSpec) -> CheckResult:
-        started = time.perf_counter()
+    def _keep(self, spec: CheckSpec, seen: Seen, seconds: float = 0.0) -> None:
+        self.seen[spec.id] = seen
+        self.results[spec.id] = replace(conclude(spec, seen, self.before_of(spec)), seconds=seconds)
+
+    def before_of(self, spec: CheckSpec) -> Mapping[str, Any] | None:
+        """The baseline's measurements of a check; None without a baseline, or where it has none of this check."""
+        return None if self.before is None else self.before.get(spec.id)
+
+    def _see(self, spec: CheckSpec) -> Seen:
         try:
-            result = self._measure(spec)
+            return _printable(self._measure(spec))
         except CannotSay as fault:
-            result = replace(_skipped(spec, str(fault)), hint=fault.hint)
+            return NotChecked("skip", plain(str(fault)), plain(fault.hint))
         except Day0Error as fault:
-            result = replace(_blank(spec, "error"), message=str(fault), hint=fault.hint)
+            return Broken(plain(str(fault)), plain(fault.hint))
         except Exception as fault:  # a check that breaks must not take the others with it
             reason = f"the check broke: {type(fault).__name__}: {fault}"
-            result = replace(_blank(spec, "error"), message=reason, hint="a defect of day0, not of the model")
-        return replace(
-            result,
-            measured=plain(result.measured),
-            message=plain(result.message),
-            hint=plain(result.hint),
-            seconds=time.perf_counter() - started,
-        )
+            return Broken(plain(reason), "a defect of day0, not of the model")
 
-    def _measure(self, spec: CheckSpec) -> CheckResult:
+    def _measure(self, spec: CheckSpec) -> Outcome:
         probe = self.probes[spec.probe]
         for need in probe.needs:
             reason = self.lacks(need)
             if reason is not None:
-                return _skipped(spec, reason)
-        outcome = probe.run(self.context, **spec.parameters)
-        if isinstance(outcome, NotChecked):
-            return replace(_blank(spec, outcome.status), message=outcome.reason, hint=outcome.hint)
-        measured = {"inspected": outcome.inspected, **outcome.values}
-        if outcome.inspected < 1:
-            reason = outcome.message or "nothing was there to inspect"
-            return replace(_skipped(spec, reason), measured=measured)
-        before = None if self.before is None else self.before.get(spec.id)
-        limits = with_baseline(spec.limits, before)
-        status, reason = judge(measured, limits)
-        message = "; ".join(part for part in (reason, outcome.message) if part)
-        return CheckResult(
-            id=spec.id,
-            title=spec.title,
-            status=status,
-            required=spec.required,
-            measured=measured,
-            limit=limits,
-            where=outcome.where,
-            message=message,
-            hint="" if status == "pass" else outcome.hint,
-        )
-
-    def _by_phase(self) -> tuple[PhaseResult, ...]:
-        phases = []
-        for name in PHASES:
-            checks = tuple(self.results[spec.id] for spec in self.checklist.checks if spec.phase == name)
-            if checks:
-                phases.append(PhaseResult(name, phase_status(checks), checks))
-        return tuple(phases)
+                return NotChecked("skip", reason)
+        return probe.run(self.context, **spec.parameters)
 
 
 def plain(value: Any) -> Any:
@@ -342,9 +367,12 @@ def plain(value: Any) -> Any:
     return value
 
 
+def _printable(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, NotChecked):
+        return replace(outcome, reason=plain(outcome.reason), hint=plain(outcome.hint))
+    values, message, hint = plain(outcome.values), plain(outcome.message), plain(outcome.hint)
+    return replace(outcome, values=values, message=message, hint=hint)
+
+
 def _blank(spec: CheckSpec, status: Status) -> CheckResult:
     return CheckResult(id=spec.id, title=spec.title, status=status, required=spec.required, limit=spec.limits)
-
-
-def _skipped(spec: CheckSpec, reason: str) -> CheckResult:
-    return replace(_blank(spec, "skip"), message=reason)
