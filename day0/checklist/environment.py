@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import psutil
 
+from day0.source.model_files import ModelFiles
+
 _PACKAGES = ("day0", "torch", "transformers", "tokenizers", "safetensors", "numpy")
+WHOLE_BYTES = 2**28
+"""The largest input that is hashed whole; of a larger one its first mebibyte and its size are."""
 
 
 def package_versions() -> dict[str, str]:
@@ -32,3 +38,20 @@ def machine_facts() -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         "versions": package_versions(),
     }
+
+
+def input_hashes(files: ModelFiles) -> dict[str, dict[str, Any]]:
+    """SHA-256 and size of every file of the model that lies here, by name; `hashed` says how many bytes went in."""
+    if files.folder is None:
+        return {}
+    there = ((name, files.folder / name) for name in sorted(files.file_names))
+    return {name: _hashed(path) for name, path in there if path.is_file()}
+
+
+def _hashed(path: Path) -> dict[str, Any]:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if size <= WHOLE_BYTES:
+            return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "bytes": size, "hashed": size}
+        start = file.read(2**20)
+    return {"sha256": hashlib.sha256(start).hexdigest(), "bytes": size, "hashed": len(start)}

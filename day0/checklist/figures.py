@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,6 +13,8 @@ from types import TracebackType
 import psutil
 
 SAMPLE_SECONDS = 0.02
+CURVE_SECONDS = 0.1
+CURVE_POINTS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,43 @@ def private_bytes() -> int:
     """Memory of this process without mapped files and shared memory, in bytes."""
     info = psutil.Process().memory_info()
     return int(info.rss - getattr(info, "shared", 0))
+
+
+class MemoryCurve:
+    """Samples `private_bytes` in a thread while a block runs, a long run more coarsely: peaks are kept, not means."""
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self._points: list[tuple[float, int]] = [(0.0, private_bytes())]
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="day0-memory-curve", daemon=True)
+
+    def __enter__(self) -> MemoryCurve:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._take()
+
+    def points(self) -> dict[str, list[float]]:
+        """`seconds` since the start and `bytes`, of equal length."""
+        return {"seconds": [round(when, 3) for when, _ in self._points], "bytes": [size for _, size in self._points]}
+
+    def _sample(self) -> None:
+        pause = CURVE_SECONDS
+        while not self._stop.wait(pause):
+            self._take()
+            if len(self._points) > CURVE_POINTS:
+                pause *= 2
+                pairs = zip(self._points[::2], self._points[1::2], strict=False)
+                self._points = [max(pair, key=lambda point: point[1]) for pair in pairs]
+
+    def _take(self) -> None:
+        self._points.append((time.perf_counter() - self._started, private_bytes()))
 
 
 class MemoryPeak:

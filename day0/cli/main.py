@@ -31,6 +31,7 @@ COMMANDS = {
     "inspect": Entry("inspect", "What a model is, which operators it takes, and which of them we lack."),
     "plan": Entry("plan", "Which layout fits a cluster, bytes per rank, and how to launch it."),
     "run-checklist": Entry("run_checklist", "Load, start, ask, compare, strain: is the model ready here?"),
+    "report": Entry("report", "Verify a checklist run's evidence: every verdict, from what was measured."),
     "serve": Entry("serve", "The model behind an OpenAI-compatible HTTP API."),
     "trace": Entry("trace", "Named tensors of one prompt, in execution order, to files."),
     "compare": Entry("compare", "Two traces: the first tensor that deviates, and what it looks like."),
@@ -127,7 +128,7 @@ def run(arguments: Sequence[str]) -> int:
     """Parse the arguments, run the command, return its status; errors are raised."""
     group = get_command(app)
     try:
-        with group.make_context("day0", list(arguments)) as context:
+        with group.make_context("day0", list(arguments), obj=tuple(arguments)) as context:
             if not arguments:
                 print(context.get_help(), file=sys.stderr)
                 return ExitCode.BAD_INPUT

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from day0.checklist.checklist import PHASES, Checklist, ChecklistResult, ChecklistRun, verdict
-from day0.checklist.environment import machine_facts
+from day0.checklist.checklist import PHASES, Checklist, ChecklistResult, ChecklistRun, plain, verdict
+from day0.checklist.environment import input_hashes, machine_facts
+from day0.checklist.figures import MemoryCurve
+from day0.cli.crash import redact
 from day0.cli.output import check_writable, emit, encode, status_console, write_file
 from day0.errors import ExitCode, InputError
 from day0.plan.settings import RUNTIMES, EngineSettings
@@ -44,9 +46,11 @@ class Asked:
     plan: Plan | None
     seed: int
     api_key: str | None
+    command: tuple[str, ...] = ()
 
 
 def command(
+    context: typer.Context,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Hub id or folder; with --target also a config.json.")],
     checklist: Annotated[
         str | None,
@@ -123,23 +127,26 @@ def command(
         plan=checked.plan if checked is not None else None,
         seed=seed,
         api_key=api_key,
+        command=_command_line(context.obj),
     )
     if self_test:
         return _self_test(asked, as_json=json, output=output)
     folder = report_dir or _report_folder(model)
     written = [folder / "checklist.json", *(path for path in (junit, output, save_baseline) if path is not None)]
-    result, key = run(asked, baseline, written)
+    ran = run(asked, baseline, written)
+    result = ran.result
 
     from day0.report.checklist_text import render_checklist
 
     # The verdict comes first: a disk that is full by now must not cost it.
     emit(result, as_json=json, output=None, render=lambda console: render_checklist(result, console))
-    write_reports(result, folder, junit)
+    digest = write_reports(ran, folder, junit)
     if output is not None:
         write_file(output, encode(result))
     if save_baseline is not None:
-        _save_baseline(result, key, save_baseline)
+        _save_baseline(result, ran.key, save_baseline)
     status_console().print(f"report: {folder / 'report.html'}", soft_wrap=True)
+    status_console().print(f"bundle: sha256:{digest} (day0 report verify {folder})", soft_wrap=True)
     unchecked = [check.id for check in result.checks() if check.required and check.status in ("skip", "error")]
     if result.verdict == "incomplete" and unchecked:
         status_console().print(f"not checked: {', '.join(unchecked)}", soft_wrap=True)
@@ -180,27 +187,39 @@ def _checked_target(target: str) -> str:
     return target
 
 
-def run(asked: Asked, baseline: Path | None, written: Sequence[Path] = ()) -> tuple[ChecklistResult, dict[str, str]]:
-    """Run the checklist; the second value is what a baseline of this run is keyed by.
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A run that has ended: the result, what it follows from, and what a baseline of it would be keyed by.
 
-    `written` are files that the result will go to; they are tried before the first check runs.
+    `sources` are the list and, with `--baseline`, the baseline, as they were read: the evidence takes them along.
     """
+
+    result: ChecklistResult
+    run: ChecklistRun
+    key: dict[str, str]
+    sources: tuple[bytes, bytes | None]
+
+
+def run(asked: Asked, baseline: Path | None, written: Sequence[Path] = ()) -> Ran:
+    """Run the checklist. `written` are files that the result will go to, tried before the first check runs."""
     # Here and not at the top: the probes import torch, which takes seconds, and wrong options are said before that.
     from day0.bench import read_baseline
     from day0.checklist.probe_table import PROBES
     from day0.checklist.read import find_checklist, read_checklist
 
     started = time.perf_counter()
-    checklist = read_checklist(find_checklist(asked.checklist), PROBES)
+    list_file = find_checklist(asked.checklist)
+    checklist = read_checklist(list_file, PROBES)
     context, target = _context(asked)
     if asked.reference not in (None, "runtime"):  # "runtime" asks to go without
         checklist = _requiring_reference(checklist)
     environment = machine_facts() | target.facts()
     key = baseline_key(context, checklist, environment)
     earlier = read_baseline(baseline, key) if baseline is not None else None
+    sources = (list_file.read_bytes(), baseline.read_bytes() if baseline is not None else None)
     for path in written:
         check_writable(path)
-    with status_console().status("starting") as status, closing(target):
+    with status_console().status("starting") as status, closing(target), MemoryCurve() as memory:
         running = ChecklistRun(
             checklist,
             PROBES,
@@ -213,7 +232,7 @@ def run(asked: Asked, baseline: Path | None, written: Sequence[Path] = ()) -> tu
         phases = running.run()
     result = ChecklistResult(
         verdict=verdict(phases),
-        model=_model_facts(context),
+        model=plain(_model_facts(context)),
         target=target.name,
         reference=context.reference,
         checklist=checklist.name,
@@ -223,9 +242,31 @@ def run(asked: Asked, baseline: Path | None, written: Sequence[Path] = ()) -> tu
         baseline={"file": str(baseline), "key": key} if baseline is not None else None,
         interrupted=running.interrupted,
         limits=target.limits(),
+        command=asked.command,
+        inputs=input_hashes(context.files),
+        coverage=_coverage(context),
+        memory=memory.points(),
         seconds=time.perf_counter() - started,
     )
-    return result, key
+    return Ran(result, running, key, sources)
+
+
+def _command_line(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The command as it was given, without keys and passwords."""
+    return ("day0", *(redact(argument, arguments, os.environ) for argument in arguments))
+
+
+def _coverage(context: CheckContext) -> dict[str, Any]:
+    """Operators that the model takes by what the whitelist says of them on the device of this machine."""
+    from day0.coverage.verdict import judge
+    from day0.coverage.whitelist import load_whitelist
+    from day0.inventory.needs import take_inventory
+
+    whitelist = load_whitelist(None)
+    device = whitelist.present_device()
+    coverage = judge(take_inventory(context.profile).needs, whitelist, device)
+    operators = [{"name": one.need.name, "status": one.status, "provider": one.provider} for one in coverage.verdicts]
+    return {"device": device, "operators": operators}
 
 
 def _context(asked: Asked) -> tuple[CheckContext, RuntimeTarget | EndpointTarget]:
@@ -304,14 +345,15 @@ def _report_folder(model: str) -> Path:
     return folder if not folder.exists() else folder.with_name(f"{folder.name}-{os.getpid()}")
 
 
-def write_reports(result: ChecklistResult, folder: Path, junit: Path | None) -> None:
-    """checklist.json, report.html and junit.xml into `folder`, and JUnit to a place of its own if asked."""
-    from day0.report.checklist_html import html_document
-    from day0.report.checklist_junit import junit_document
+def write_reports(ran: Ran, folder: Path, junit: Path | None) -> str:
+    """The evidence bundle into `folder`, and JUnit to a place of its own if asked; the bundle's digest."""
+    from day0.checklist.evidence import evidence_of
+    from day0.report.bundle import JUNIT, MANIFEST, bundle_files, hash_of
 
-    write_file(folder / "checklist.json", encode(result))
-    write_file(folder / "report.html", html_document(result).encode())
-    document = junit_document(result)
-    write_file(folder / "junit.xml", document)
+    document, evidence = encode(ran.result), evidence_of(ran.run, ran.result)
+    files = bundle_files(document, ran.result, evidence, *ran.sources)
+    for name, data in files.items():
+        write_file(folder / name, data)
     if junit is not None:
-        write_file(junit, document)
+        write_file(junit, files[JUNIT])
+    return hash_of(files[MANIFEST])

@@ -85,7 +85,7 @@ def test_interruption(body: ModuleType, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("arguments", "words", "hint"),
     [
-        (["inspct"], "No such command 'inspct'", "commands: inspect, plan, run-checklist, serve, "),
+        (["inspct"], "No such command 'inspct'", "commands: inspect, plan, run-checklist, report, serve, "),
         (["--nonsense"], "No such option: --nonsense", "day0 --help"),
         (["inspect"], "Missing argument 'model'", "day0 inspect --help"),
         (["inspect", "x", "--nonsense"], "No such option: --nonsense", "day0 inspect --help"),

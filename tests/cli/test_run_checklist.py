@@ -313,5 +313,5 @@ def test_the_other_families_are_ready(run_quick: Run, request: pytest.FixtureReq
 
 def test_every_number_of_the_document_is_a_number(tiny_llama: Path) -> None:
     asked = Asked(str(tiny_llama), "quick", ("loading",), "runtime", None, EngineSettings(device="cpu"), None, 0, None)
-    result, key = run(asked, None)
-    assert result.seconds > 0 and all(isinstance(value, str) for value in key.values())
+    ran = run(asked, None)
+    assert ran.result.seconds > 0 and all(isinstance(value, str) for value in ran.key.values())
