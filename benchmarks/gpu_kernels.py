@@ -85,7 +85,8 @@ def measure(case: Case, device: torch.device, bandwidth: float, rate: float) -> 
     return Row(case.kernel, case.shape, found, floor / found, case.wanted, error, case.allowed, others)
 
 
-def rows(words: Sequence[str], device: torch.device, bandwidth: float, rate: float) -> Iterator[Row]:
+def rows(words: Sequence[str], device: torch.device, bandwidth: float, rate: float, broken: list[str]) -> Iterator[Row]:
+    """What was measured, case by case; the names of those that raised go to `broken`."""
     for case in CASES:
         name = f"{case.kernel} {case.shape}"
         if words and not any(word in name for word in words):
@@ -95,6 +96,7 @@ def rows(words: Sequence[str], device: torch.device, bandwidth: float, rate: flo
             row = measure(case, device, bandwidth, rate)
         except Exception as fault:  # one broken kernel must not cost the lease of the others
             print(f"{name}: {type(fault).__name__}: {str(fault)[-600:]}", flush=True)
+            broken.append(name)
             continue
         finally:
             torch.accelerator.empty_cache()
@@ -108,7 +110,12 @@ def rows(words: Sequence[str], device: torch.device, bandwidth: float, rate: flo
         yield row
 
 
-def main() -> None:
+def wrong(found: Sequence[Row]) -> list[str]:
+    """Cases whose error is not within what is allowed; an error that is not a number is none."""
+    return [f"{row.kernel} {row.shape}" for row in found if not row.error <= row.allowed]
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--json", type=Path)
@@ -120,11 +127,16 @@ def main() -> None:
     chip = torch.cuda.get_device_name()
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "triton": triton.__version__}
     print(f"{chip}  {versions}  copy {bandwidth / 1e9:.0f} GB/s  product {rate / 1e12:.0f} TFLOP/s", flush=True)
-    found = [dataclasses.asdict(row) for row in rows(options.words, device, bandwidth, rate)]
+    broken: list[str] = []
+    found = list(rows(options.words, device, bandwidth, rate, broken))
     if options.json:
-        facts = {"device": chip, "versions": versions, "copy": bandwidth, "product": rate, "rows": found}
+        written = [dataclasses.asdict(row) for row in found]
+        facts = {"device": chip, "versions": versions, "copy": bandwidth, "product": rate, "rows": written}
         options.json.write_text(json.dumps(facts, indent=1))
+    bad = broken + wrong(found)
+    print("Wrong: " + "; ".join(bad) if bad else "All outputs are right." if found else "No case has these words.")
+    return 1 if bad or not found else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

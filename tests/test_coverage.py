@@ -155,6 +155,16 @@ class TestVerdicts:
         marker.touch()
         assert len(whitelist.verified_on("kind")) == 1
 
+    def test_a_device_is_found_by_what_its_driver_calls_it(self, write) -> None:
+        """Without a marker: a container may hide the driver's files, torch still has the name."""
+        content = document(status="verified", evidence=[row(64)])
+        chip = {"marker": "/nowhere/a/file", "shows": "ACME X200", "family": "kind"}
+        content["devices"] = {"x200": chip, "x20": {**chip, "shows": "ACME X20"}, "cpu": {}}
+        content["entries"][0]["devices"] = {"x200": content["entries"][0]["devices"]["cpu"]}
+        whitelist = read_whitelist(write(content))
+        assert whitelist.verified_on("ACME X200 SXM") == whitelist.verified_on("x200") != frozenset()
+        assert whitelist.verified_on("ACME X20") == whitelist.verified_on("ACME X2000") == frozenset()
+
     def test_counts_and_what_is_lacking(self, write) -> None:
         whitelist = read_whitelist(
             write(document(status="verified", constraints={"width": {"max": 64}}, evidence=[row(64)]))

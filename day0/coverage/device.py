@@ -41,6 +41,10 @@ def _holds(path: Path, name: str) -> bool:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
+    return _names(text, name)
+
+
+def _names(text: str, name: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
 
 
@@ -59,6 +63,12 @@ def check_devices(devices: Mapping[str, Device], where: str) -> None:
                 where=where,
                 hint=f"facts of the family: {', '.join(known.facts) or 'none'}",
             )
+
+
+def called(devices: Mapping[str, Device], name: str) -> str | None:
+    """The device whose `shows` is in the name that an accelerator gives itself, as a whole; None without one."""
+    shown = (key for key, device in devices.items() if device.shows is not None and _names(name, device.shows))
+    return next(shown, None)
 
 
 def present(devices: Mapping[str, Device]) -> str:

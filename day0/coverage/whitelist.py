@@ -17,7 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from day0.coverage.constraint import Bound, Strict, ratios
-from day0.coverage.device import Device, check_devices, present
+from day0.coverage.device import Device, called, check_devices, present
 from day0.errors import InputError
 from day0.inventory import Fact
 from day0.operators import OPERATORS, Phase
@@ -129,11 +129,12 @@ class Whitelist:
     def verified_on(self, device: str) -> frozenset[tuple[str, str]]:
         """(operator, provider) pairs with evidence on the device, whatever the sizes.
 
-        Of a family it is the evidence on the member that is here.
+        `device` is a column's name, what the accelerator calls itself ("NVIDIA H200"), or a family: then it is the
+        evidence on the member that is here.
         """
-        here = self.present_device()
-        if self.devices[here].family == device:
-            device = here
+        device = called(self.devices, device) or device
+        if device in self.families:
+            device = self.present_device()
         return frozenset(
             (operator, provider)
             for (operator, provider, place), column in self.columns.items()

@@ -18,6 +18,7 @@ from day0.runtime.engine.load import OnPhase, VerifiedOn, assemble, load_engine
 from day0.runtime.engine.load_share import rank_settings
 from day0.runtime.engine.memory import choose_device
 from day0.runtime.models.decoder import Decoder
+from day0.runtime.ops.registry import accelerator_name
 from day0.runtime.parallel.joining import Joined, join, open_store
 from day0.runtime.parallel.launch import Children
 from day0.runtime.parallel.layout import Layout
@@ -126,7 +127,7 @@ class World:
         """A model over all ranks, as `settings` lay it out; raises what `load_engine` raises, on whichever rank."""
         layout = check_layout(profile, settings)
         assert layout.ranks == self.joined.size, "a layout takes all ranks of a world"
-        verified = frozenset(verified_on(self.joined.device.type)) if verified_on else frozenset()
+        verified = frozenset(verified_on(accelerator_name(self.joined.device))) if verified_on else frozenset()
         self._number += 1
         command = Load(self._number, files, profile, settings, verified)
         with self.joined.watch.working():
@@ -318,8 +319,8 @@ def load_on_rank(joined: Joined, command: Load, on_phase: OnPhase | None = None)
     settings = rank_settings(command.settings, command.profile, joined.device)
     verified = command.verified
 
-    def verified_on(device_type: str) -> frozenset[tuple[str, str]]:
-        del device_type
+    def verified_on(device: str) -> frozenset[tuple[str, str]]:
+        del device
         return verified
 
     return load_engine(command.files, command.profile, settings, on_phase, verified_on=verified_on, ranks=ranks)

@@ -31,7 +31,7 @@ from day0.runtime.engine.memory import (
 from day0.runtime.models.decoder import Decoder
 from day0.runtime.models.packed import check_float8_experts, pack_modules
 from day0.runtime.models.relaid import relaid_bytes, relay_matrices
-from day0.runtime.ops.registry import Operators, choose_operators
+from day0.runtime.ops.registry import Operators, accelerator_name, choose_operators
 from day0.runtime.parallel.layout import Layout
 from day0.runtime.parallel.ranks import ALONE, Ranks
 from day0.runtime.placement import wanted_here
@@ -48,7 +48,7 @@ SMALL_MODEL_BYTES = 64 << 20
 """Weights below this make a model whose matrix products are shorter than waking a second thread."""
 
 VerifiedOn = Callable[[str], Collection[tuple[str, str]]]
-"""From a device type to the (operator, provider) pairs verified on it: `coverage.Whitelist.verified_on`."""
+"""From a device's own name to the (operator, provider) pairs verified on it: `coverage.Whitelist.verified_on`."""
 
 
 def load_engine(
@@ -86,7 +86,7 @@ def load_engine(
     decoder: Decoder | UpstreamDecoder
     vision = None
     if definition is None:
-        ops = ops or choose_operators(device, dtype, verified_on(device.type) if verified_on else ())
+        ops = ops or choose_operators(device, dtype, verified_on(accelerator_name(device)) if verified_on else ())
         with ranks.meeting.together():
             modules, report = _load_modules(files, profile, settings, ops, dtype, device, ranks)
         assert isinstance(modules[""], Decoder)

@@ -57,6 +57,12 @@ class Layout:
     served: Callable[[torch.Tensor], range]
 
 
+def accelerator_name(device: torch.device) -> str:
+    """What a device calls itself, as its driver tells torch ("NVIDIA H200"); the type where it has no name."""
+    properties = getattr(torch.get_device_module(device), "get_device_properties", None)
+    return device.type if properties is None else str(properties(device).name)
+
+
 Unmet = Callable[[torch.device, torch.dtype], "str | None"]
 
 

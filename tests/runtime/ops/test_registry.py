@@ -1,10 +1,11 @@
 import pytest
 import torch
 
+from day0.coverage import load_whitelist
 from day0.errors import InputError
 from day0.operators import OPERATORS
 from day0.runtime.ops import registry
-from day0.runtime.ops.registry import KERNELS, REFERENCE, TRITON, Kernel, choose_operators
+from day0.runtime.ops.registry import KERNELS, REFERENCE, TRITON, Kernel, accelerator_name, choose_operators
 
 CPU = torch.device("cpu")
 
@@ -34,6 +35,23 @@ def test_a_verified_kernel_is_preferred():
     assert chosen["kda_chunk"] == "day0-chunked"
     assert chosen["paged_gqa_attention"] == REFERENCE
     assert ops["kda_chunk"] is KERNELS["kda_chunk"][0].function
+
+
+def test_what_an_accelerator_calls_itself_leads_to_its_evidence(monkeypatch):
+    class Properties:
+        name = "NVIDIA H200"
+
+    class Module:
+        get_device_properties = staticmethod(lambda device: Properties)
+
+    assert accelerator_name(CPU) == "cpu"
+    monkeypatch.setattr(torch, "get_device_module", lambda device: Module)
+    verified = load_whitelist().verified_on(accelerator_name(torch.device("cuda", 0)))
+    ops = choose_operators(torch.device("cuda", 0), torch.bfloat16, verified)
+    chosen = {choice.operator: choice.provider for choice in ops.choices}
+    assert {name for name, provider in verified if provider == TRITON and chosen[name] == TRITON} >= {
+        "rms_norm", "kda_recurrent", "paged_mla_attention", "lightning_indexer_topk"
+    }  # fmt: skip
 
 
 def test_a_kernel_whose_needs_are_not_met_gives_its_reason(monkeypatch):
