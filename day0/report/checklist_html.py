@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from day0.checklist.checklist import ChecklistResult, CheckResult
 from day0.report.checklist_plots import checklist_plots
 from day0.report.checklist_text import counts_text, limits_text, number_text, where_text
 
+BY_BADNESS = ("gap", "constraint", "unverified", "verified")
 
-def html_document(result: ChecklistResult) -> str:
-    """The page as text. Only the plots, drawn here, go in unescaped."""
+
+def html_document(result: ChecklistResult, *, drawn: bool = True) -> str:
+    """The page as text. Only the plots, drawn here, go in unescaped; with `drawn` false their places stay empty."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -25,7 +28,7 @@ def html_document(result: ChecklistResult) -> str:
     )
     environment.filters["where"] = where_text
     template = environment.get_template("checklist.html.j2")
-    plots = {title: Markup(svg) for title, svg in checklist_plots(result).items()}
+    plots = {title: Markup(plot.svg() if drawn else "") for title, plot in checklist_plots(result).items()}
     return template.render(
         result=result,
         plots=plots,
@@ -33,7 +36,21 @@ def html_document(result: ChecklistResult) -> str:
         facts=_facts(result),
         open_checks=[check for check in result.checks() if check.status not in ("pass", "na")],
         counts=counts_text(result),
+        command=shlex.join(result.command),
+        coverage=_coverage(result),
     )
+
+
+def _coverage(result: ChecklistResult) -> list[tuple[str, list[str]]]:
+    """(status, operators) of the whitelist's judgement, the worst first."""
+    operators: dict[str, set[str]] = {}
+    for one in result.coverage.get("operators", ()):
+        operators.setdefault(one["status"], set()).add(f"{one['name']} ({one['provider'] or 'nobody'})")
+    return [(status, sorted(operators[status])) for status in sorted(operators, key=_badness)]
+
+
+def _badness(status: str) -> int:
+    return BY_BADNESS.index(status) if status in BY_BADNESS else 0
 
 
 def _rows(check: CheckResult) -> list[tuple[str, str, str]]:

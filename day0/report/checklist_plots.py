@@ -1,10 +1,11 @@
-"""Plots of a checklist result as inline SVG: latency, error per layer, memory planned against measured."""
+"""Plots of a checklist result as inline SVG: latency, error per layer, memory over time and against the plan."""
 
 from __future__ import annotations
 
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from day0.checklist.checklist import ChecklistResult
@@ -13,26 +14,39 @@ _INK, _LIMIT = "#24292f", "#b3261e"
 _COLOURS = ("#0b6e99", "#d98e04", "#6b7f3a", "#8250a0", "#7a6a5a")
 
 
-def checklist_plots(result: ChecklistResult) -> dict[str, str]:
-    """SVG by title; a plot without data is left out.
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A plot that can be drawn: `draw` fills a figure of `height` inches."""
+
+    draw: Callable[[Any], None]
+    height: float
+
+    def svg(self) -> str:
+        return _svg(self.draw, height=self.height)
+
+
+def checklist_plots(result: ChecklistResult) -> dict[str, Plot]:
+    """Plots by title; one without data is left out.
 
     Measured keys that are drawn: `ttft_samples_ms`, `tpot_samples_ms`; `errors` (error by tensor, in execution
     order) with `tolerances`, checks over the same tensors in one plot; `planned_bytes` and `measured_bytes` (by part);
-    `plan_bytes` and `allocated_bytes` (line by line).
+    `plan_bytes` and `allocated_bytes` (line by line). The memory of the run itself is in `result.memory`.
     """
-    plots: dict[str, str] = {}
+    plots: dict[str, Plot] = {}
     latencies = {
         check.id: check.measured for check in result.checks() if len(check.measured.get("ttft_samples_ms", ())) > 1
     }
     if latencies:
-        plots["Latency"] = _svg(lambda figure: _latency(figure, latencies), height=2.6)
+        plots["Latency"] = Plot(lambda figure: _latency(figure, latencies), height=2.6)
     for checks in _by_tensors(result):
-        plots[f"Error by tensor: {', '.join(checks)}"] = _svg(_layer_plot(checks), height=2.8)
+        plots[f"Error by tensor: {', '.join(checks)}"] = Plot(_layer_plot(checks), height=2.8)
     for check in result.checks():
         if isinstance(check.measured.get("planned_bytes"), Mapping):
-            plots[f"Memory: {check.id}"] = _svg(_memory_plot(check.measured), height=1.7)
+            plots[f"Memory: {check.id}"] = Plot(_memory_plot(check.measured), height=1.7)
         if isinstance(check.measured.get("plan_bytes"), Mapping):
-            plots["Memory, planned and held"] = _svg(_plan_plot(check.measured), height=2.2)
+            plots["Memory, planned and held"] = Plot(_plan_plot(check.measured), height=2.2)
+    if len(result.memory.get("seconds", ())) > 1:
+        plots["Host memory of this process over the run"] = Plot(_memory_curve(result), height=2.2)
     return plots
 
 
@@ -55,14 +69,15 @@ def _svg(draw: Callable[[Any], None], *, height: float) -> str:
     style = {
         "svg.fonttype": "none", "svg.hashsalt": "day0", "font.size": 8.5, "axes.spines.top": False,
         "axes.spines.right": False, "axes.edgecolor": _INK, "text.color": _INK, "font.family": "sans-serif",
+        "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK,
     }  # fmt: skip
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(7.4, height), layout="constrained")
         FigureCanvasSVG(figure)
         draw(figure)
         buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue().replace(_INK, "currentColor")  # ink is the page's, by day and by night
     # Inside HTML there is no XML prologue, and a width in points would not follow the page.
     return re.sub(r'(<svg [^>]*?)width="[^"]*pt" height="[^"]*pt"|(<svg [^>]*?)height="[^"]*pt"', r"\1\2",
                   text[text.index("<svg"):], count=1)  # fmt: skip
@@ -105,7 +120,7 @@ def _layer_plot(checks: Mapping[str, Mapping[str, Any]]) -> Callable[[Any], None
         ticks = _ticks(len(names))
         axis.set_xticks(ticks, [names[tick].removeprefix("layers.") for tick in ticks], rotation=45, ha="right")
         axis.set(yscale="log", ylabel="error of the worst token")
-        axis.legend(frameon=False, fontsize=7.5)
+        figure.legend(frameon=False, fontsize=7.5, ncols=5, loc="outside upper center")
 
     return draw
 
@@ -113,6 +128,28 @@ def _layer_plot(checks: Mapping[str, Mapping[str, Any]]) -> Callable[[Any], None
 def _ticks(count: int) -> Sequence[int]:
     step = max(1, -(-count // 24))
     return range(0, count, step)
+
+
+def _memory_curve(result: ChecklistResult) -> Callable[[Any], None]:
+    """The curve, with the begin of each phase marked where its checks began."""
+
+    def draw(figure: Any) -> None:
+        axis = figure.subplots()
+        seconds, sizes = result.memory["seconds"], [size / 2**20 for size in result.memory["bytes"]]
+        axis.fill_between(seconds, sizes, color=_COLOURS[0], alpha=0.25, linewidth=0)
+        axis.plot(seconds, sizes, color=_COLOURS[0], linewidth=1.2)
+        begin = max(0.0, seconds[-1] - sum(check.seconds for check in result.checks()))
+        for phase in result.phases:
+            length = sum(check.seconds for check in phase.checks)
+            if length > 0.04 * seconds[-1]:
+                axis.axvline(begin, color=_INK, linewidth=0.6, linestyle=":")
+                axis.annotate(
+                    f" {phase.name}", (begin, 1.0), xycoords=("data", "axes fraction"), fontsize=7.5, va="top"
+                )
+            begin += length
+        axis.set(xlabel="seconds", ylabel="MiB", xlim=(0, seconds[-1]), ylim=(0, 1.15 * max(sizes)))
+
+    return draw
 
 
 def _memory_plot(measured: Mapping[str, Any]) -> Callable[[Any], None]:
