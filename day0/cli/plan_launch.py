@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -59,7 +60,7 @@ def launch_request(
     )
 
 
-def launch_text(form: str, request: LaunchRequest, launch: Launch, where: str) -> str:
+def launch_text(form: str, request: LaunchRequest, launch: Launch, where: str, python: str = sys.executable) -> str:
     """The launch in a form of `--emit`, once the engine's own parser has seen it where that is installed.
 
     Raises InputError for a plan that the engine cannot start, a flag that is refused, and a form that the machine or
@@ -75,20 +76,20 @@ def launch_text(form: str, request: LaunchRequest, launch: Launch, where: str) -
             where=f"--emit {form}",
             hint="--emit command, or an `image` in a recipe",
         )
-    ask_parser(engine, request.engine_version, launch)
+    ask_parser(engine, request.engine_version, launch, python)
     return EMIT_FORMS[form](request, launch)
 
 
-def ask_parser(engine: str, version: str | None, launch: Launch) -> None:
+def ask_parser(engine: str, version: str | None, launch: Launch, python: str = sys.executable) -> None:
     """Let the installed engine judge the flags, and say on stderr who judged them; InputError where it refuses."""
-    installed = installed_version(engine)
+    installed = installed_version(engine, python)
     if installed is None:
         if launch.checked:
             status_console().print(f"{engine} is not installed here: checked against {launch.checked}")
         return
     console = status_console()
     with console.status(f"asking the parser of {engine} {installed}"):
-        taken, reason = parser_verdict(engine, launch.argv)
+        taken, reason = parser_verdict(engine, launch.argv, python)
     if taken is False and version in (None, installed):
         raise InputError(
             f"the parser of {engine} {installed}, installed here, refuses: {reason}",

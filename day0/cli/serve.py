@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from day0.cli.engine_asked import EngineAsked
 from day0.cli.output import status_console, write_stdout
 from day0.cli.signals import handling
 from day0.coverage import load_whitelist
-from day0.errors import CannotSay, EnvironmentFault, ExitCode, InputError
+from day0.errors import CannotSay, ExitCode, InputError
 from day0.plan.settings import EXPERT_DTYPES, RUNTIMES, EngineSettings
 
 if TYPE_CHECKING:
@@ -122,7 +123,24 @@ def command(
     reasoning_parser: Annotated[
         str | None, typer.Option(help="Style of the model's reasoning. Default: what its chat template shows.")
     ] = None,
+    engine_python: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Interpreter that has another engine. Default: DAY0_ENGINE_PYTHON, our own."),
+    ] = None,
+    engine_arg: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WORD", help="Passed on to another engine: --engine-arg=--enforce-eager."),
+    ] = None,
+    status_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Port of our /health and /metrics beside another engine. Default: --port + 1."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command, start nothing.")] = False,
+    form: Annotated[
+        str, typer.Option("--emit", metavar="command|compose|k8s|slurm", help="What --dry-run prints of a plan.")
+    ] = "command",
 ) -> ExitCode:
     """Serve a model over HTTP, with OpenAI's API, until a signal ends it."""
     asked = {
@@ -149,11 +167,19 @@ def command(
     given = {name: value for name, value in asked.items() if value is not None}
     if weight_budget and offload is Offload.NONE:
         raise InputError("all weights stay on the device anyway", where="--weight-budget", hint="give --offload disk")
-    if engine is not EngineName.DAY0:
-        _refuse_options_of_ours(engine, {**given, "served_model_name": served_model_name, "api_key": api_key})
-        return _hand_over(model, engine, plan, host, port, dry_run=dry_run)
     if api_key == "":
         raise InputError("the key is empty, which would let everybody in", where="--api-key", hint="leave it out")
+    if engine is not EngineName.DAY0:
+        names = {
+            "served_model_name": served_model_name,
+            "tool_call_parser": tool_call_parser,
+            "reasoning_parser": reasoning_parser,
+        }
+        given = {name: value for name, value in (asked | names).items() if value is not None}
+        words = tuple(engine_arg or ())
+        other = EngineAsked(model, engine.value, plan, host, port, status_port, given, api_key, engine_python, words)
+        return _hand_over(other, form if dry_run else None)
+    _refuse_options_of_others(engine_python, engine_arg, status_port, form)
     settings = _settings(plan, model, given)
     endpoint = Endpoint(host, port, served_model_name or model, api_key, tool_call_parser, reasoning_parser)
     if dry_run:
@@ -164,21 +190,21 @@ def command(
         return _serve(model, settings, endpoint)
 
 
-def _refuse_options_of_ours(engine: EngineName, given: dict[str, Any]) -> None:
-    ignored = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
-    if ignored:
-        message = f"not passed on to {engine} yet; the plan decides"
-        raise InputError(message, where=", ".join(ignored), hint="make the plan with these options")
+def _refuse_options_of_others(python: str | None, words: list[str] | None, status_port: int | None, form: str) -> None:
+    given = {"--engine-python": python, "--engine-arg": words, "--status-port": status_port}
+    unused = [name for name, value in given.items() if value is not None] + (["--emit"] if form != "command" else [])
+    if unused:
+        message, hint = "that is for --engine vllm, sglang or transformers", "`day0 plan --emit` emits for our runtime"
+        raise InputError(message, where=", ".join(unused), hint=hint if "--emit" in unused else "leave it out")
 
 
-def _hand_over(model: str, engine: EngineName, plan: Path | None, host: str, port: int, *, dry_run: bool) -> ExitCode:
-    from day0.cli.serve_plan import command_of_other_engine
+def _hand_over(asked: EngineAsked, form: str | None) -> ExitCode:
+    """Start another engine, or print what starts it in a form of `--emit`."""
+    from day0.cli.serve_engine import command_text, serve
 
-    if not dry_run:
-        raise EnvironmentFault(
-            f"starting {engine} is not supported yet", hint="--dry-run prints the command, to start it by hand"
-        )
-    write_stdout(command_of_other_engine(model, engine.value, plan, host, port).encode())
+    if form is None:
+        return serve(asked)
+    write_stdout(command_text(asked, form).encode())
     return ExitCode.YES
 
 

@@ -1,4 +1,4 @@
-"""What `serve` and `run-checklist` take from a plan file: settings for our engine, or another one's command line."""
+"""What `serve` and `run-checklist` take from a plan file: the plan made again, and settings for our engine."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from day0.cli.output import status_console
-from day0.cli.plan_launch import ask_parser, launch_request, launch_text
-from day0.engines import upstream
+from day0.cli.plan_launch import launch_request
 from day0.engines.day0 import DTYPES, obstacle
 from day0.engines.servers import separate_servers
-from day0.engines.shell import shell_line
-from day0.engines.table import LAUNCHERS
 from day0.errors import InputError
 from day0.plan.accounting import accounting_for
 from day0.plan.plan import Plan, Planner
@@ -88,27 +85,3 @@ def checked_plan(path: Path, engine: str, model: str, *, offload: str | None = N
         reasons = "; ".join(violation.message for violation in plan.violations)
         raise InputError(f"the plan does not fit this model: {reasons}", where=str(path), hint="make a new plan")
     return CheckedPlan(path, files, planner, plan)
-
-
-def command_of_other_engine(model: str, engine: str, path: Path | None, host: str, port: int) -> str:
-    """Environment and command line, for a shell, that start the plan's layout of `model` on another engine."""
-    if engine == "transformers":
-        return _upstream_command(model, path, host, port)
-    if path is None:
-        hint = f"`day0 plan {model} --cluster h200:8 --engine {engine} --emit yaml > plan.yaml` makes one"
-        raise InputError(f"{engine} is started from a plan, and none was given", where="--plan", hint=hint)
-    checked = checked_plan(path, engine, model)
-    request = launch_request(checked.plan, checked.planner, checked.files, host=host, port=port)
-    return launch_text("command", request, LAUNCHERS[engine](request), str(path))
-
-
-def _upstream_command(model: str, path: Path | None, host: str, port: int) -> str:
-    """transformers places a model by itself, so that there is nothing a plan could tell it."""
-    if path is not None:
-        raise InputError("transformers takes no plan: it places a model by itself", where="--plan", hint="leave it out")
-    files = resolve(model)
-    if files.source in ("recipe", "config"):
-        raise InputError(f"{files.id} has no weights to serve", hint="name a folder or hub id that has them")
-    launch = upstream.launch(files.id, files.revision, host, port)
-    ask_parser("transformers", None, launch)
-    return f"{shell_line(launch.argv[0])}\n"

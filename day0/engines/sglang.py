@@ -24,7 +24,7 @@ _OWN_SIZE = Release((0, 5, 23), "2026-10-30")
 IMAGES = {"nvidia": "lmsysorg/sglang:v{}"}
 """The publisher's images by maker of the GPU; those for other makers carry a driver's version in their tag."""
 
-_KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "bf16": "bf16", "bfloat16": "bf16"}
+KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "bf16": "bf16", "bfloat16": "bf16"}
 
 
 def _dp_attention(request: LaunchRequest) -> bool:
@@ -73,7 +73,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--chunked-prefill-size", lambda r, _: _settings(r, "max_batched_tokens")),
     Flag("--mem-fraction-static", lambda r, _: _settings(r, "mem_fraction")),
     Flag("--max-mamba-cache-size", lambda r, _: _settings(r, "state_slots")),
-    Flag("--kv-cache-dtype", lambda r, _: _KV_DTYPES.get(r.workload.kv_dtype)),
+    Flag("--kv-cache-dtype", lambda r, _: KV_DTYPES.get(r.workload.kv_dtype)),
     Flag("--speculative-algorithm", lambda r, _: "NEXTN" if r.workload.speculate else None),
     Flag("--speculative-num-steps", lambda r, _: _drafted(r) or None),
     Flag("--speculative-eagle-topk", lambda r, _: 1 if _drafted(r) else None),

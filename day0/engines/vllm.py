@@ -28,7 +28,7 @@ IMAGES = {
 }
 """The publishers' images by maker of the GPU; their tags are releases."""
 
-_KV_DTYPES = {"fp8": "fp8", "fp8_e4m3": "fp8_e4m3", "bf16": "bfloat16", "bfloat16": "bfloat16"}
+KV_DTYPES = {"fp8": "fp8", "fp8_e4m3": "fp8_e4m3", "bf16": "bfloat16", "bfloat16": "bfloat16"}
 
 
 def _spans_by_replicas(request: LaunchRequest) -> bool:
@@ -97,7 +97,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--max-num-seqs", lambda r, _: _settings(r, "max_num_seqs")),
     Flag("--max-num-batched-tokens", lambda r, _: _settings(r, "max_batched_tokens")),
     Flag("--gpu-memory-utilization", lambda r, _: _settings(r, "mem_fraction")),
-    Flag("--kv-cache-dtype", lambda r, _: _KV_DTYPES.get(r.workload.kv_dtype)),
+    Flag("--kv-cache-dtype", lambda r, _: KV_DTYPES.get(r.workload.kv_dtype)),
     Flag("--speculative-config", lambda r, _: _predictors(r)),
     Flag("--mm-encoder-tp-mode", lambda r, _: _tower(r)),
     Flag("--nnodes", lambda r, _: r.nodes if r.nodes > 1 and not _spans_by_replicas(r) else None),

@@ -71,3 +71,27 @@ def test_transformers_is_started_without_a_plan_and_by_its_own_parser(capsys, ti
     captured = capsys.readouterr()
     assert captured.out.startswith(f"transformers serve {tiny_llama}") and "--port 9" in captured.out
     assert "checked by the parser of transformers" in captured.err
+
+
+def test_what_serve_prints_of_a_plan_is_what_plan_emits(tmp_path, capsys):
+    recipe, cluster = "recipe:llama-3.1-8b", ["--cluster", "h200:2x2", "--engine", "sglang", "--tp", "2", "--pp", "2"]
+    path = plan(tmp_path, capsys, recipe, *cluster)
+    for form in ("command", "k8s", "slurm"):
+        assert main(["plan", recipe, *cluster, "--emit", form]) == 0
+        emitted = capsys.readouterr().out
+        served = ["serve", recipe, "--engine", "sglang", "--plan", str(path), "--host", "0.0.0.0", "--dry-run"]
+        assert main([*served, "--emit", form]) == 0
+        assert capsys.readouterr().out == emitted
+
+
+def test_options_and_parsers_go_along_with_a_plan(tmp_path, capsys):
+    recipe = "recipe:llama-3.1-8b"
+    path = plan(tmp_path, capsys, recipe, "--cluster", "h200:1", "--engine", "vllm")
+    arguments = ["serve", recipe, "--engine", "vllm", "--plan", str(path), "--dry-run"]
+    assert main([*arguments, "--tool-call-parser", "llama3_json", "--reasoning-parser", "qwen3"]) == 0
+    words = capsys.readouterr().out.replace("\\\n", " ").split()
+    assert words.count("--tool-call-parser") == 1 and words[words.index("--tool-call-parser") + 1] == "llama3_json"
+    assert "--enable-auto-tool-choice" in words and words[words.index("--reasoning-parser") + 1] == "qwen3"
+    assert words[words.index("--shutdown-timeout") + 1] == "60"
+    assert main([*arguments, "--max-model-len", "100"]) == 2
+    assert "--max-model-len is set beside the plan" in capsys.readouterr().err
