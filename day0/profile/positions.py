@@ -28,3 +28,21 @@ class RopeSpec:
     long_factors: tuple[float, ...] = ()
     sections: tuple[int, ...] = ()
     interleaved_sections: bool = False
+
+    @property
+    def follows_length(self) -> bool:
+        """Whether the frequencies depend on how long a sequence is."""
+        return self.scaling == "longrope" or (self.scaling == "dynamic" and "alpha" not in dict(self.parameters))
+
+    def era(self, length: int) -> int:
+        """Sequences of so many tokens turn alike where their eras are equal; keys of another era cannot be read.
+
+        LongRoPE has two, up to the original length and beyond; under dynamic scaling every length past the one that
+        the model was made for has its own.
+        """
+        if not self.follows_length:
+            return 0
+        numbers = dict(self.parameters)
+        if self.scaling == "longrope":
+            return int(length > numbers["original_max_position_embeddings"])
+        return max(length - int(numbers["trained_length"]), 0)

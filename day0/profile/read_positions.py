@@ -31,6 +31,7 @@ _OPTIONAL = {
     "longrope": {"factor", "original_max_position_embeddings", "attention_factor", "short_mscale", "long_mscale"},
 }
 _ORIGINAL = "original_max_position_embeddings"
+_LONGEST = "max_position_embeddings"
 _MAY_BE_ZERO = {"mscale", "mscale_all_dim"}
 _SAME = {"su": "longrope", "mrope": "default"}
 """Older words: "su" for longrope; "mrope" only says that positions have several axes."""
@@ -63,8 +64,8 @@ def read_rope(
         base = reader.number(theta_key, theta)
     share = _fraction(section, reader, fraction)
     name, parameters = _read_scaling(scaling)
-    if name == "longrope" and reader.has(_ORIGINAL) and _ORIGINAL not in dict(parameters):
-        parameters = (*parameters, (_ORIGINAL, reader.number(_ORIGINAL)))  # Phi-3 has it outside of the section
+    if name in ("longrope", "dynamic"):
+        parameters = _with_lengths(reader, name, dict(parameters))
     if name == "proportional":
         # The slowest channels of the whole head stand still, instead of a tail being left out.
         parameters, share = (*parameters, ("partial_rotary_factor", share)), 1.0
@@ -76,7 +77,7 @@ def read_rope(
             where=reader.where("head_dim" if base > 0 else theta_key),
         )
     axes, interleaved = _read_sections(section, sections)
-    short, long = _read_factors(scaling) if name == "longrope" else ((), ())
+    short, long = _read_factors(scaling, dim // 2) if name == "longrope" else ((), ())
     return RopeSpec(base, dim, layout, name, tuple(sorted(parameters)), short, long, axes, interleaved)
 
 
@@ -129,6 +130,29 @@ def _read_sections(section: ConfigReader | None, default: tuple[int, ...]) -> tu
     return section.integers("mrope_section", default), section.flag("mrope_interleaved", False)
 
 
-def _read_factors(section: ConfigReader | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _with_lengths(reader: ConfigReader, name: str, numbers: dict[str, float]) -> tuple[tuple[str, float], ...]:
+    """The numbers of a rule that follows the length, with the lengths that a config has outside of the section."""
+    longest = reader.optional_number(_LONGEST)
+    if name == "dynamic":
+        if longest and "alpha" not in numbers:
+            numbers["trained_length"] = longest
+        return tuple(numbers.items())
+    original = reader.optional_number(_ORIGINAL) or numbers.get(_ORIGINAL) or longest  # Phi-3 has it outside
+    if original:
+        numbers[_ORIGINAL] = original
+        if longest:
+            numbers.setdefault("factor", longest / original)
+    return tuple(numbers.items())
+
+
+def _read_factors(section: ConfigReader | None, pairs: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """A positive divisor for each pair of channels, below and above the original length."""
     assert section is not None
-    return section.numbers("short_factor"), section.numbers("long_factor")
+    short, long = section.numbers("short_factor"), section.numbers("long_factor")
+    for key, found in (("short_factor", short), ("long_factor", long)):
+        if len(found) != pairs or min(found) <= 0:
+            raise InputError(
+                f"must be {pairs} positive numbers, one for each pair of channels that turns, got {len(found)}",
+                where=section.where(key),
+            )
+    return short, long

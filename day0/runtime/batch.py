@@ -169,7 +169,9 @@ class SequenceGroup:
 class ForwardBatch:
     """One step's facts, filled by the runner and passed down through every `forward`.
 
-    Rows are tokens, one sequence after another without padding. `rows` are those whose logits are wanted.
+    Rows are tokens, one sequence after another without padding. `rows` are those whose logits are wanted. `lengths`
+    are all tokens that a row's sequence has, also those of later steps; only models whose rotation follows the length
+    are told.
     """
 
     token_ids: torch.Tensor  # [tokens] int64
@@ -177,6 +179,7 @@ class ForwardBatch:
     write_slots: torch.Tensor  # [tokens] int64: the flat cache slot of each row
     rows: torch.Tensor  # [wanted] int64
     groups: tuple[SequenceGroup, ...]
+    lengths: torch.Tensor | None = None  # [tokens] int64
     image_rows: torch.Tensor | None = None  # [image tokens] int64
     image_embeddings: torch.Tensor | None = None  # [image tokens, (1 + levels) x hidden]
     trace: Trace | None = None

@@ -245,7 +245,7 @@ class TestPositions:
         profile = read("phi3", rope_scaling=section, original_max_position_embeddings=32)
         rope = mixers(profile)[0].rope
         assert rope is not None and rope.short_factors == (1, 1.5, 2, 2, 3) and rope.long_factors[-1] == 16
-        assert dict(rope.parameters) == {"original_max_position_embeddings": 32}
+        assert dict(rope.parameters) == {"original_max_position_embeddings": 32, "factor": 2.0}  # 64 over 32
 
 
 class TestNorms:

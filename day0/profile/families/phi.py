@@ -50,7 +50,7 @@ PHI_MOE = Family(
     model_types=("phimoe",),
     architectures=("PhiMoEForCausalLM", "PhimoeForCausalLM"),
     native=True,
-    read_mixer=partial(read_gqa_line, line=GqaLine(kv_heads=8, kind=window_where_set)),
+    read_mixer=partial(read_gqa_line, line=GqaLine(kv_heads=8, kind=window_where_set, theta=1e6)),
     read_feed_forward=partial(
         read_expert_line,
         line=ExpertLine(

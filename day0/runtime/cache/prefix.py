@@ -26,13 +26,19 @@ class PageNames:
     """Names of one sequence's full pages. A name is a digest of the page's tokens and images and of the name before.
 
     So equal names mean equal tokens from the sequence's beginning on (SHA-256: no two texts share one by chance or
-    by design), and one look-up a page finds the longest prefix that is known.
+    by design), and one look-up a page finds the longest prefix that is known. `eras` (RopeSpec.era) are part of a
+    name: keys that turned by other frequencies are other keys.
     """
 
-    def __init__(self, page_size: int, images: Sequence[ImageContent] = ()) -> None:
+    def __init__(self, page_size: int, images: Sequence[ImageContent] = (), eras: tuple[int, ...] = ()) -> None:
         self._page_size = page_size
         self._images = images
+        self._before_all = repr(eras).encode() if any(eras) else b""
         self._names: list[PageName] = []
+
+    def in_eras(self, eras: tuple[int, ...]) -> PageNames:
+        """Names of the same sequence's pages once it turns otherwise."""
+        return PageNames(self._page_size, self._images, eras)
 
     def name(self, token_ids: Sequence[int], number: int) -> PageName:
         """The name of one page; `token_ids` goes on from what it was in earlier calls."""
@@ -43,7 +49,7 @@ class PageNames:
     def _next(self, token_ids: Sequence[int]) -> PageName:
         start = len(self._names) * self._page_size
         end = start + self._page_size
-        digest = hashlib.sha256(self._names[-1] if self._names else b"")
+        digest = hashlib.sha256(self._names[-1] if self._names else self._before_all)
         digest.update(np.asarray(token_ids[start:end], dtype=np.int64).tobytes())
         for image in self._images:
             if image.start < end and start < image.end:

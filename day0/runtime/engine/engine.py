@@ -75,6 +75,7 @@ class Engine:
         )
         self.runner = Runner(model, cache, device)
         self.sampler = Sampler(settings.seed)
+        self._length_ropes = model.length_ropes if isinstance(model, Decoder) else ()
         self._sequences: dict[str, Sequence] = {}
         self._steps = self._prompt_tokens = self._reused_tokens = self._generated_tokens = 0
 
@@ -100,7 +101,7 @@ class Engine:
     def add(self, request: Request) -> None:
         """Queue a request. Raises RequestRefused for one that can never run, QueueFull for one that may come again."""
         self._check(request)
-        sequence = Sequence.of(request, self.cache.pages.page_size)
+        sequence = Sequence.of(request, self.cache.pages.page_size, self._length_ropes)
         self.scheduler.add(sequence)
         self._sequences[request.id] = sequence
 
@@ -282,7 +283,7 @@ class Engine:
             raise RequestRefused(f"no room in the cache for {len(token_ids)} tokens beside what is running")
         request = Request("forward", tuple(token_ids), images=images)
         self._check_images(request)
-        sequence = Sequence.of(request, self.cache.pages.page_size)
+        sequence = Sequence.of(request, self.cache.pages.page_size, self._length_ropes)
         sequence.lease = self.cache.open()
         self.cache.grow(sequence.lease, len(token_ids))
         rows = []

@@ -10,7 +10,7 @@ import torch
 from day0.errors import EnvironmentFault, InputError
 from day0.plan.settings import EngineSettings
 from day0.profile.cache_sizes import page_tokens
-from day0.profile.profile import ArchitectureProfile
+from day0.profile.profile import ArchitectureProfile, RopeSpec
 from day0.runtime.cache.pages import pages_for
 from day0.runtime.cache.storage import page_bytes, slot_bytes
 
@@ -95,10 +95,15 @@ def choose_kv_dtype(
 
 
 def check_context(profile: ArchitectureProfile, settings: EngineSettings) -> None:
-    """Raise InputError for a context beyond the model's own."""
-    if settings.max_model_len and profile.max_position and settings.max_model_len > profile.max_position:
+    """Raise InputError for a context beyond the model's own; one under dynamic scaling stretches to a multiple."""
+    if not settings.max_model_len or not profile.max_position:
+        return
+    ropes = [rope for layer in profile.layers if isinstance(rope := getattr(layer.mixer, "rope", None), RopeSpec)]
+    stretches = bool(ropes) and all(rope.scaling == "dynamic" and rope.follows_length for rope in ropes)
+    limit = int(profile.max_position * (dict(ropes[0].parameters).get("factor", 1.0) if stretches else 1.0))
+    if settings.max_model_len > limit:
         raise InputError(
-            f"max_model_len {settings.max_model_len} is beyond the model's own limit of {profile.max_position}",
+            f"max_model_len {settings.max_model_len} is beyond the model's own limit of {limit}",
             where=profile.max_position_field or "",
         )
 

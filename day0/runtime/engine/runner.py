@@ -22,6 +22,7 @@ class Runner:
         self.cache = cache
         self.device = device
         self._has_axes = isinstance(model, Decoder) and model.has_axes
+        self._follows_length = isinstance(model, Decoder) and bool(model.length_ropes)
 
     @torch.inference_mode()
     def run(self, chunks: list[Chunk], *, every_row: bool = False, trace: Trace | None = None) -> torch.Tensor:
@@ -51,6 +52,7 @@ class Runner:
             write_slots=self._tensor(np.concatenate(slots)),
             rows=self._tensor(rows),
             groups=self._groups(chunks),
+            lengths=self._lengths(chunks) if self._follows_length else None,
             image_rows=image_rows,
             image_embeddings=image_embeddings,
             trace=trace,
@@ -62,6 +64,11 @@ class Runner:
         if not self._has_axes or all(sequence.positions.lie_on_a_line for sequence, _, _ in spans):
             return np.concatenate([np.arange(start, end) for _, start, end in spans])
         return np.concatenate([sequence.positions.on_axes(start, end) for sequence, start, end in spans], axis=1)
+
+    def _lengths(self, chunks: list[Chunk]) -> torch.Tensor:
+        """All tokens of each row's sequence: a prompt in chunks turns from its first chunk on as its whole does."""
+        whole = [len(chunk.sequence.token_ids) for chunk in chunks]
+        return self._tensor(np.repeat(whole, [chunk.length for chunk in chunks]))
 
     def _groups(self, chunks: list[Chunk]) -> tuple[SequenceGroup, ...]:
         singles = [chunk for chunk in chunks if chunk.length == 1]

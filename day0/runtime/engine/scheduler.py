@@ -62,6 +62,7 @@ class Scheduler:
         """The chunks of the next step, those of one token first; pages for them are taken."""
         budget = self.max_num_batched_tokens
         chunks: list[Chunk] = []
+        self._void_what_turns_anew()
         preempted = self.num_preemptions
         # Decoding sequences come before prefill, so that a long prompt does not stall those being answered.
         for sequence in sorted(self.running, key=lambda s: s.num_pending > 1):
@@ -91,11 +92,22 @@ class Scheduler:
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
+        self._put_back(sequence)
+        self.num_preemptions += 1
+
+    def _void_what_turns_anew(self) -> None:
+        """Sequences that have grown into another era begin again; what they had before is kept for shorter ones."""
+        for sequence in reversed(self.running.copy()):
+            shorter_ones_turn_so = not any(sequence.eras)
+            if sequence.enter_era():
+                self._put_back(sequence, shorter_ones_turn_so)
+
+    def _put_back(self, sequence: Sequence, keep: bool = True) -> None:
+        """Let a sequence wait, first in the queue, to be computed anew."""
         self.running.remove(sequence)
-        self._close(sequence)
+        self._close(sequence, keep)
         sequence.computed, sequence.stops = 0, ()
         self.waiting.appendleft(sequence)
-        self.num_preemptions += 1
 
     def _admit(self, budget: int) -> list[Chunk]:
         """Start waiting sequences while there is budget, a seat, and room for all their tokens at once."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from day0.errors import Day0Error, EnvironmentFault, ExitCode, InputError
+from day0.profile.positions import RopeSpec
 from day0.runtime.batch import FinishReason, ImageSpan, Request
 from day0.runtime.cache.lease import Lease
 from day0.runtime.cache.prefix import ImageContent, PageNames
@@ -40,13 +41,15 @@ class Sequence:
     0 and None, while `token_ids` keep what was generated, so that recomputing continues where it stopped. `names` are
     those of its full pages, `positions` say where tokens stand; a step should end at each of `stops`. `counted` prompt
     tokens are in the engine's statistics; `reused` of them were found in the cache when the sequence first ran, None
-    before that.
+    before that. `eras` are those of `length_ropes` (RopeSpec.era) in which its tokens turn.
     """
 
     request: Request
     token_ids: list[int]
     names: PageNames
     positions: Positions
+    length_ropes: tuple[RopeSpec, ...] = ()
+    eras: tuple[int, ...] = ()
     lease: Lease | None = None
     computed: int = 0
     stops: tuple[int, ...] = ()
@@ -55,10 +58,19 @@ class Sequence:
     finish_reason: FinishReason | None = None
 
     @classmethod
-    def of(cls, request: Request, page_size: int) -> Sequence:
+    def of(cls, request: Request, page_size: int, length_ropes: tuple[RopeSpec, ...] = ()) -> Sequence:
         images = [ImageContent(*span.bounds, _digest(span)) for span in request.images]
-        names, places = PageNames(page_size, images), Positions(request.images)
-        return cls(request, list(request.prompt_ids), names, places)
+        eras = tuple(rope.era(len(request.prompt_ids)) for rope in length_ropes)
+        names, places = PageNames(page_size, images, eras), Positions(request.images)
+        return cls(request, list(request.prompt_ids), names, places, length_ropes, eras)
+
+    def enter_era(self) -> bool:
+        """Whether the sequence has grown into a length at which it turns otherwise: what is cached of it is void."""
+        eras = tuple(rope.era(len(self.token_ids)) for rope in self.length_ropes)
+        if eras == self.eras:
+            return False
+        self.eras, self.names = eras, self.names.in_eras(eras)
+        return True
 
     @property
     def held(self) -> Lease:

@@ -21,7 +21,12 @@ from day0.runtime.models.layer import DecoderLayer
 from day0.runtime.models.linear import Linear
 from day0.runtime.models.residual import Stream, make_output, open_stream, packed_shape
 from day0.runtime.ops.registry import Operators
-from day0.runtime.ops.rope import multi_axis_rope_table, rope_frequencies, rope_table
+from day0.runtime.ops.rope import (
+    multi_axis_rope_table,
+    rope_frequencies,
+    rope_frequencies_by_length,
+    rope_table,
+)
 from day0.runtime.parallel.local_specs import local_layers, stage_layers
 from day0.runtime.parallel.ranks import ALONE, Ranks
 from day0.runtime.quant.workspace import Workspace
@@ -84,7 +89,7 @@ class Decoder(nn.Module):
 
     def forward(self, batch: ForwardBatch, cache: CacheStorage) -> torch.Tensor:
         """Logits of the batch's wanted rows, [wanted, vocab] float32; writes cache and states of all its tokens."""
-        rotations, carried = self._rotations(batch.positions), Carried()
+        rotations, carried = self._rotations(batch), Carried()
         stream = self._opened(batch, carried) if self.ranks.first_stage else self._taken_over(batch)
         for spec in self.own_layers:
             with self.store.holding(spec.index):
@@ -158,10 +163,11 @@ class Decoder(nn.Module):
             batch.trace.save("logits", logits)
         return logits
 
-    def _rotations(self, positions: torch.Tensor) -> dict[RopeSpec, tuple[torch.Tensor, torch.Tensor]]:
+    def _rotations(self, batch: ForwardBatch) -> dict[RopeSpec, tuple[torch.Tensor, torch.Tensor]]:
         """cos and sin of every rotary spec; positions [tokens], or [axes, tokens] where a model's have several."""
-        tables = {}
-        for spec, (frequencies, factor) in self._frequencies().items():
+        positions, tables = batch.positions, {}
+        for spec in self._ropes:
+            frequencies, factor = self._turning(spec, batch)
             if spec.sections:
                 axes = positions.expand(len(spec.sections), positions.shape[-1])
                 tables[spec] = multi_axis_rope_table(
@@ -171,6 +177,19 @@ class Decoder(nn.Module):
                 assert positions.dim() == 1, "positions have axes, and a rotation that does not say which turns it"
                 tables[spec] = rope_table(positions, frequencies, factor)
         return tables
+
+    def _turning(self, spec: RopeSpec, batch: ForwardBatch) -> tuple[torch.Tensor, float | torch.Tensor]:
+        """Frequencies and factor of a rotary spec: one row for all tokens, or a row each where lengths set them."""
+        if not spec.follows_length:
+            return self._frequencies()[spec]
+        assert batch.lengths is not None, "the runner gives lengths to a model with `length_ropes`"
+        divisors = (spec.short_factors, spec.long_factors)
+        return rope_frequencies_by_length(spec.theta, spec.dim, dict(spec.parameters), divisors, batch.lengths)
+
+    @property
+    def length_ropes(self) -> tuple[RopeSpec, ...]:
+        """The rotations that follow the length of a sequence, of all ranks' layers."""
+        return tuple(rope for rope in _rope_specs(self.profile.layers) if rope.follows_length)
 
     @property
     def has_axes(self) -> bool:
@@ -183,7 +202,7 @@ class Decoder(nn.Module):
 
     def _make_frequencies(self) -> dict[RopeSpec, tuple[torch.Tensor, float]]:
         found = {}
-        for spec in self._ropes:
+        for spec in (spec for spec in self._ropes if not spec.follows_length):
             frequencies, factor = rope_frequencies(spec.theta, spec.dim, spec.scaling, dict(spec.parameters))
             found[spec] = frequencies.to(self._device), factor
         return found

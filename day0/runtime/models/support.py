@@ -84,7 +84,10 @@ READ: Mapping[type, tuple[str, ...]] = {
     LinearMap: ("bias",),
     NoMixer: (),
     NoFeedForward: (),
-    RopeSpec: ("theta", "dim", "layout", "scaling", "parameters", "sections", "interleaved_sections"),
+    RopeSpec: (
+        *("theta", "dim", "layout", "scaling", "parameters", "sections", "interleaved_sections"),
+        *("short_factors", "long_factors"),
+    ),
     DenseFeedForward: ("width", "activation", "bias", "gated", "global_scale", "gate_scale", "down_scale"),
     ActivationSpec: ("name", "beta", "linear_beta", "alpha", "limit"),
     RoutedExperts: (
@@ -138,12 +141,23 @@ def _odd_parts(layer: LayerSpec) -> str | None:
     rope = getattr(layer.mixer, "rope", None)
     if isinstance(rope, RopeSpec) and rope.sections and sum(rope.sections) != rope.dim // 2:
         return f"{place}: rotary sections {list(rope.sections)} for {rope.dim // 2} pairs of channels"
-    if isinstance(rope, RopeSpec) and rope.scaling == "dynamic" and "alpha" not in dict(rope.parameters):
-        # Its base would follow the length of the longest sequence: a prompt would read keys turned by another base.
-        return f"{place}: rope scaling 'dynamic' without alpha"
+    if isinstance(rope, RopeSpec) and rope.follows_length and (lacking := _unknown_lengths(rope, layer)) is not None:
+        return f"{place}: rope scaling {rope.scaling!r} {lacking}"
     block = layer.feed_forward
     if isinstance(block, DenseFeedForward | RoutedExperts) and not _activates(block.activation, block.gated):
         return f"{place}: activation {block.activation.name!r} of an MLP that is{'' if block.gated else ' not'} gated"
+    return None
+
+
+def _unknown_lengths(rope: RopeSpec, layer: LayerSpec) -> str | None:
+    """What a rotation that follows the length cannot do without."""
+    needed = (
+        ["original_max_position_embeddings"] if rope.scaling == "longrope" else ["factor", "trained_length"]
+    )
+    if missing := [name for name in needed if name not in dict(rope.parameters)]:
+        return f"without {' and '.join(missing)}"
+    if isinstance(layer.mixer, SharedKeyValueAttention | HeavilyCompressedAttention | CompressedSparseAttention):
+        return "in compressed attention"
     return None
 
 

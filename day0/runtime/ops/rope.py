@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-SCALINGS = ("none", "linear", "dynamic", "llama3", "yarn", "proportional")
-"""The frequency rules that `rope_frequencies` has; a profile may name others."""
+SCALINGS = ("none", "linear", "dynamic", "llama3", "yarn", "proportional", "longrope")
+"""The frequency rules that there are here; a profile may name others."""
 
 
 def rope_frequencies(
@@ -74,14 +74,51 @@ def _yarn_magnitude(factor: float, parameters: Mapping[str, float]) -> float:
     return magnitude(1.0)
 
 
-def rope_table(positions: torch.Tensor, frequencies: torch.Tensor, factor: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of every position's angles, [tokens, dim/2] float32."""
+def rope_frequencies_by_length(
+    theta: float,
+    dim: int,
+    parameters: Mapping[str, float],
+    divisors: tuple[Sequence[float], Sequence[float]],
+    lengths: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Frequencies [tokens, dim/2] and the factor on cos and sin [tokens, 1] for rows of sequences of `lengths` tokens.
+
+    With `divisors`, of each frequency up to the original length and beyond it, this is LongRoPE (Ding et al. 2024,
+    arXiv 2402.13753); without, the base is stretched from the length on that the model was made for (dynamic NTK).
+    """
+    powers = torch.arange(0, dim, 2, dtype=torch.float32, device=lengths.device) / dim
+    if not divisors[0]:
+        factor, longest = parameters["factor"], parameters["trained_length"]
+        stretch = (factor * lengths.float() / longest).clamp_min(factor) - (factor - 1.0)
+        return (theta * stretch ** (dim / (dim - 2)))[:, None] ** -powers, torch.ones_like(stretch)[:, None]
+    long = (lengths > parameters["original_max_position_embeddings"]).long()
+    chosen = torch.tensor(divisors, dtype=torch.float32, device=lengths.device)[long]
+    magnitudes = torch.tensor(_longrope_magnitudes(parameters), dtype=torch.float32, device=lengths.device)
+    return theta**-powers / chosen, magnitudes[long][:, None]
+
+
+def _longrope_magnitudes(parameters: Mapping[str, float]) -> tuple[float, float]:
+    """The factors on cos and sin up to the original length and beyond it; Phi-3.5-MoE states its own."""
+    original, factor = parameters["original_max_position_embeddings"], parameters.get("factor", 1.0)
+    derived = math.sqrt(1.0 + math.log(factor) / math.log(original)) if factor > 1.0 else 1.0
+    both = parameters.get("attention_factor", derived)
+    return parameters.get("short_mscale", both), parameters.get("long_mscale", both)
+
+
+def rope_table(
+    positions: torch.Tensor, frequencies: torch.Tensor, factor: float | torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of every position's angles, [tokens, dim/2] float32; frequencies [dim/2], or a row for each token."""
     angles = positions.float()[:, None] * frequencies
     return angles.cos() * factor, angles.sin() * factor
 
 
 def multi_axis_rope_table(
-    positions: torch.Tensor, frequencies: torch.Tensor, factor: float, sections: Sequence[int], interleaved: bool
+    positions: torch.Tensor,
+    frequencies: torch.Tensor,
+    factor: float | torch.Tensor,
+    sections: Sequence[int],
+    interleaved: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """cos and sin [tokens, dim/2] where positions [axes, tokens] have several axes (Qwen2-VL, arXiv 2409.12191).
 

@@ -79,9 +79,9 @@ def experts(change: dict[str, Any]) -> Callable[[], ArchitectureProfile]:
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        (gqa({"rope": RopeSpec(1e4, 128, scaling="longrope")}), "longrope"),
+        (gqa({"rope": RopeSpec(1e4, 128, scaling="longrope")}), "without original_max_position_embeddings"),
         (gqa({"rope": RopeSpec(1e4, 128, sections=(8, 12, 12))}), "for 64 pairs"),
-        (gqa({"rope": RopeSpec(1e4, 128, scaling="dynamic", parameters=(("factor", 2.0),))}), "without alpha"),
+        (gqa({"rope": RopeSpec(1e4, 128, scaling="dynamic", parameters=(("factor", 2.0),))}), "without trained_length"),
         (dense({"gated": False, "activation": ActivationSpec("situ", 4.0)}), "not gated"),
         (dense({"activation": ActivationSpec("relu2")}), "relu2"),
         (experts({"expert_norm": True}), "expert_norm"),
