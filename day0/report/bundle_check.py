@@ -116,13 +116,26 @@ def _read_evidence(files: Mapping[str, bytes], altered: list[Altered]) -> Eviden
     try:
         evidence = from_json(files[EVIDENCE])
     except msgspec.ValidationError as fault:
-        altered.append(Altered(EVIDENCE, "", str(fault)))
+        altered.append(_misfit(str(fault), stored))
         return None
     # What the reader has no place for, or fills in by itself, would otherwise go unseen.
     altered += _differences(EVIDENCE, stored, msgspec.json.decode(to_json(evidence)), "what can be read of it is")
     if evidence.schema != Evidence.__dataclass_fields__["schema"].default:
         altered.append(Altered(EVIDENCE, "schema", f"is {evidence.schema!r}"))
     return evidence
+
+
+def _misfit(message: str, stored: Any) -> Altered:
+    """What no record can hold, with the number of a record replaced by the name of its check where it has one."""
+    what, _, path = message.partition(" - at `$.")
+    found = re.match(r"records\[(\d+)\]", path)
+    place = path.rstrip("`")
+    if found is not None:
+        record = stored["records"][int(found[1])]
+        spec = record.get("spec") if isinstance(record, dict) else None
+        name = spec.get("id") if isinstance(spec, dict) else found[1]
+        place = f"records[{name}]{path.removeprefix(found[0])}".rstrip("`")
+    return Altered(EVIDENCE, place, what)
 
 
 def _replayed(evidence: Evidence, altered: list[Altered]) -> ChecklistResult | None:

@@ -22,7 +22,7 @@ class Plot:
     height: float
 
     def svg(self) -> str:
-        return _svg(self.draw, height=self.height)
+        return _svg(self.draw, height=self.height).rstrip()
 
 
 def checklist_plots(result: ChecklistResult) -> dict[str, Plot]:
