@@ -92,7 +92,8 @@ def _floor(reference: Recording, trace: Path | None, model: str | None) -> Floor
 
 def _coarse_trace(model: str, reference: Recording, out: Path) -> Recording:
     """The reference's prompt through the model in bfloat16, with the reference's choices: rounding and nothing else."""
-    from day0.cli.trace import OtherRun, model_files, record
+    from day0.cli.trace import model_files
+    from day0.cli.trace_run import OtherRun, TracedPrompt, record
     from day0.numerics.decisions import CHOICE_POINTS
     from day0.numerics.reading import read_recording
     from day0.numerics.recording import Keep, Recorder
@@ -100,11 +101,14 @@ def _coarse_trace(model: str, reference: Recording, out: Path) -> Recording:
 
     if reference.prompt_ids is None:
         raise InputError("does not say which tokens it is of", where=reference.where, hint="give --floor instead")
+    if reference.facts.get("images"):
+        hint = "trace it once more with --dtype bfloat16 --replay REFERENCE, and give that as --floor"
+        raise InputError("is of a prompt with images", where=reference.where, hint=hint)
     recorder = Recorder(Keep())
     chooses = any(entry.operator in CHOICE_POINTS and entry.step == 0 for entry in reference.entries)
     other = OtherRun(reference, choices_only=True) if chooses else None
     settings = EngineSettings(dtype="bfloat16", max_num_seqs=1, prefix_caching=False)
-    record(model_files(model), reference.prompt_ids, settings, recorder, 0, None, other)
+    record(model_files(model), TracedPrompt(reference.prompt_ids), settings, recorder, other)
     recorder.write(out, reference.prompt_ids, (), {})
     return read_recording(out)
 

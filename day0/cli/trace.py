@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import day0
-from day0.cli.output import check_writable, emit, status_console
-from day0.errors import CannotSay, ExitCode, InputError
+from day0.cli.output import check_writable, emit
+from day0.errors import ExitCode, InputError
 from day0.plan.settings import EngineSettings
 
 if TYPE_CHECKING:
-    from day0.numerics.reading import Recording
-    from day0.numerics.recording import Keep, Recorder
-    from day0.runtime.trace import Trace
+    from day0.cli.trace_run import OtherRun
+    from day0.numerics.recording import Keep
     from day0.source.model_files import ModelFiles
 
 
@@ -34,6 +34,9 @@ def command(
     token_ids: Annotated[
         str | None, typer.Option("--token-ids", "--tokens", metavar="LIST|FILE", help="The same as token ids.")
     ] = None,
+    image: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="An image, in place of its placeholder or in front.")
+    ] = None,
     max_new_tokens: Annotated[int, typer.Option(min=0, help="Greedy tokens; each but the last is a step.")] = 1,
     runtime: Annotated[
         Runtime, typer.Option(help="Our own blocks, or the definition in transformers.")
@@ -42,6 +45,10 @@ def command(
     dtype: Annotated[str, typer.Option(help="Type of weights and activations.")] = "float32",
     stream: Annotated[bool, typer.Option("--stream", help="Read weights layer by layer.")] = False,
     chunk: Annotated[int | None, typer.Option(min=1, help="Prefill in chunks of so many tokens.")] = None,
+    tp: Annotated[int | None, typer.Option(min=1, help="Ranks that cut each layer between them.")] = None,
+    ep: Annotated[int | None, typer.Option(min=1, help="Lots that experts are dealt into.")] = None,
+    pp: Annotated[int | None, typer.Option(min=1, help="Pipeline stages.")] = None,
+    dp: Annotated[int | None, typer.Option(min=1, help="Replicas; the first runs the prompt.")] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Statistics and hashes only; no tensor but logits.")] = False,
     baseline: Annotated[
         bool, typer.Option("--baseline", help="Keep it as a baseline: like --stats, for a comparison after an upgrade.")
@@ -68,6 +75,7 @@ def command(
         raise InputError("only our own blocks take tensors of another run", where="--runtime")
     if baseline and (replay or feed):
         raise InputError("a baseline is of a run on its own", where="--baseline", hint="leave out --replay and --feed")
+    from day0.cli.trace_run import TracedPrompt, check_layout_of, image_facts, record
     from day0.numerics.baseline import BASELINE, MARK, baseline_facts
     from day0.numerics.recording import Recorder, trace_paths
     from day0.runtime.engine.memory import choose_device
@@ -75,6 +83,7 @@ def command(
     for path in trace_paths(out):
         check_writable(path)
     recorder = Recorder(_kept(stats, baseline, tensors, sample))
+    layout = {"tp": ep or 1 if tp is None and dp is None else tp or 1, "ep": ep or 1, "pp": pp or 1, "dp": dp or 1}
     settings = EngineSettings(
         device=device,
         dtype=dtype,
@@ -82,15 +91,22 @@ def command(
         offload="disk" if stream else "none",
         max_num_seqs=1,
         prefix_caching=False,
+        tp=layout["tp"],
+        ep=layout["ep"],
+        pp=layout["pp"],
+        dp=layout["dp"],
     )
+    check_layout_of(settings, joins=not (stats or baseline or sample is not None))
+    images = tuple(image or ())
     files = model_files(model)
     ids = prompt_ids(files, prompt, token_ids)
-    generated = record(files, ids, settings, recorder, max_new_tokens, chunk, _other_run(replay, feed))
+    ran = record(files, TracedPrompt(ids, images, max_new_tokens, chunk), settings, recorder, _other_run(replay, feed))
     facts = {
         "model": files.id,
         "model_sha256": model_hash(files),
         "runtime": runtime.value,
-        "settings": {"dtype": dtype, "device": device, "stream": stream, "chunk": chunk},
+        "settings": {"dtype": dtype, "device": device, "stream": stream, "chunk": chunk, **_several(layout)},
+        "images": image_facts(images),
         "replayed": str(replay) if replay else None,
         "fed": str(feed) if feed else None,
         "revision": files.revision,
@@ -98,12 +114,12 @@ def command(
         **baseline_facts(choose_device(device).type),
         **({MARK: BASELINE} if baseline else {}),
     }
-    recorder.write(out, ids, generated, facts)
+    recorder.write(out, ran.ids, ran.generated, facts)
     document = {
         "schema": "day0.trace/1",
         **facts,
-        "prompt_tokens": len(ids),
-        "generated_ids": generated,
+        "prompt_tokens": len(ran.ids),
+        "generated_ids": ran.generated,
         "steps": 1 + max((entry.step for entry in recorder.entries), default=0),
         "tensors": len(recorder.entries),
         "kept": len(recorder.tensors),
@@ -157,58 +173,13 @@ def prompt_ids(files: ModelFiles, prompt: str | None, token_ids: str | None) -> 
     return ids
 
 
-def record(
-    files: ModelFiles,
-    ids: tuple[int, ...],
-    settings: EngineSettings,
-    recorder: Recorder,
-    new_tokens: int,
-    chunk: int | None,
-    other: OtherRun | None = None,
-) -> tuple[int, ...]:
-    """Run the model and let the recorder take every tensor; gives the greedy tokens."""
-    from day0.profile.read import read_profile
-    from day0.runtime.engine.load import load_engine
-    from day0.runtime.engine.load_upstream import settle_profile
-    from day0.runtime.engine.tracing import traced_steps
-    from day0.runtime.trace import Trace
-
-    profile, _ = settle_profile(files, read_profile(files), settings)
-    with status_console().status("loading"):
-        engine = load_engine(files, profile, settings)
-
-    def make(index: int, start: int, length: int) -> Trace:
-        return Trace(
-            observe=lambda name, tensor: recorder.take(index, start, length, name, tensor),
-            replaced={} if other is None else other.tensors(index),
-        )
-
-    with status_console().status("running"):
-        steps = list(traced_steps(engine, ids, make, new_tokens=new_tokens, chunk=chunk))
-    return tuple(step.next_id for step in steps if step.ends)[:new_tokens]
-
-
-class OtherRun:
-    """A trace that another run is fed from: all points of its blocks, or its choices alone."""
-
-    def __init__(self, recording: Recording, choices_only: bool) -> None:
-        from day0.numerics.decisions import CHOICE_POINTS, FED_POINTS
-
-        self.recording, self.feeds = recording, not choices_only
-        self.points = CHOICE_POINTS if choices_only else FED_POINTS | CHOICE_POINTS
-
-    def tensors(self, step: int) -> dict[str, Any]:
-        entries = [entry for entry in self.recording.entries if entry.step == step and entry.operator in self.points]
-        if not entries:
-            if not self.feeds and any(entry.step == step for entry in self.recording.entries):
-                return {}  # a model that makes no choices: there is nothing to replay
-            raise CannotSay(f"has no tensors of step {step} to go on from", where=self.recording.where)
-        if lacking := next((entry for entry in entries if entry.kept != "whole"), None):
-            raise CannotSay(f"{lacking.key} was not kept whole", where=self.recording.where)
-        return {entry.name: self.recording.load(entry.key) for entry in entries}
+def _several(layout: Mapping[str, int]) -> dict[str, int]:
+    """The ways in which several ranks share the model; nothing of one rank alone."""
+    return {name: count for name, count in layout.items() if count > 1}
 
 
 def _other_run(replay: Path | None, feed: Path | None) -> OtherRun | None:
+    from day0.cli.trace_run import OtherRun
     from day0.numerics.reading import read_recording
 
     if replay is not None and feed is not None:

@@ -27,6 +27,9 @@ class Aligned:
 def check_prompts(reference: Recording, candidate: Recording) -> str:
     """What is said where one side does not give its prompt; InputError where the two are of other prompts."""
     one, two = reference.prompt_ids, candidate.prompt_ids
+    shown, seen = ([image["sha256"] for image in side.facts.get("images") or ()] for side in (reference, candidate))
+    if shown and seen and shown != seen:
+        raise InputError("other images", where=candidate.where, hint="both traces must be of the same files, in order")
     if one is None or two is None:
         side = reference if one is None else candidate
         return f"{side.where} does not say which tokens it is of"

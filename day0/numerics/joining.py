@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from day0.numerics.joining_ranks import Load
 from day0.numerics.reading import Recording
 from day0.numerics.recording import Entry
 
@@ -57,14 +58,33 @@ def whole_prompt(recording: Recording) -> Recording:
             entries.append(moved)
             sources[moved.key] = {entry.step: entry}
 
-    def load(key: str) -> Tensor:
-        own = sources[key]
-        step, entry = next(iter(own.items()))
-        if len(own) == 1 and (step not in spans or entry.operator != LEFT_OUT):
-            return recording.load(entry.key)
-        return _filled(own, spans, recording)
+    def whole(load: Load) -> Load:
+        return lambda key: _of_chunks(sources[key], spans, load)
 
-    return replace(recording, entries=tuple(entries), load=load)
+    return replace(
+        recording,
+        entries=tuple(entries),
+        load=whole(recording.load),
+        alone={rank: whole(load) for rank, load in recording.alone.items()},
+        held=_held(recording, sources),
+    )
+
+
+def _held(recording: Recording, sources: Mapping[str, Mapping[int, Entry]]) -> dict[str, tuple[Entry, ...]]:
+    """Who has what of each joined tensor, whose keys these are; rows that were shared out chunk by chunk are left."""
+    found = {}
+    for key, own in sources.items():
+        parts = tuple(part for entry in own.values() for part in recording.held.get(entry.key, ()))
+        if len(own) == 1 or not any(part.shard_axis == 0 for part in parts):
+            found[key] = parts
+    return found
+
+
+def _of_chunks(own: Mapping[int, Entry], spans: Mapping[int, tuple[int, int]], load: Load) -> Tensor:
+    step, entry = next(iter(own.items()))
+    if len(own) == 1 and (step not in spans or entry.operator != LEFT_OUT):
+        return load(entry.key)
+    return _filled(own, spans, load)
 
 
 def _joined(parts: Mapping[int, Entry], spans: Mapping[int, tuple[int, int]], length: int) -> Entry:
@@ -81,7 +101,7 @@ def _joined(parts: Mapping[int, Entry], spans: Mapping[int, tuple[int, int]], le
     return replace(final, step=0, start=0, length=length, shape=shape, statistics=None, kept=whole)
 
 
-def _filled(own: Mapping[int, Entry], spans: Mapping[int, tuple[int, int]], recording: Recording) -> Tensor:
+def _filled(own: Mapping[int, Entry], spans: Mapping[int, tuple[int, int]], load: Load) -> Tensor:
     """The chunks one after another, each as wide as the last."""
     final = own[max(own)]
     axis, fill = GROWING.get(final.operator, (0, 0.0))
@@ -89,7 +109,7 @@ def _filled(own: Mapping[int, Entry], spans: Mapping[int, tuple[int, int]], reco
     tensors = []
     for step, (start, length) in sorted(spans.items()):
         if step in own:
-            tensor = recording.load(own[step].key)
+            tensor = load(own[step].key)
         else:
             places, rows = torch.arange(width), torch.arange(start, start + length)[:, None]
             tensor = torch.where(places <= rows, places, -1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from day0.errors import InputError
 from day0.numerics.compare import execution_order, layer_and_operator
+from day0.numerics.joining_ranks import Load, join_ranks
 from day0.numerics.recording import GENERATED_NAME, ID_NAME, Entry, trace_paths
 
 RANKS_DIFFER = "ranks_differ"
@@ -25,15 +26,18 @@ _OTHER_ID_NAMES = ("token_ids", "prompt_ids")
 class Recording:
     """A trace to compare: what it has, in execution order, and how to get at a tensor by its key.
 
-    `prompt_ids` and `generated_ids` are None where the trace does not say them.
+    `prompt_ids` and `generated_ids` are None where the trace does not say them. Of a trace of several ranks the tensors
+    are put together; `alone` loads them with one rank's numbers wherever it has some, `held` says who has what.
     """
 
     where: str
     entries: tuple[Entry, ...]
-    load: Callable[[str], Tensor]
+    load: Load
     prompt_ids: tuple[int, ...] | None = None
     generated_ids: tuple[int, ...] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    alone: Mapping[int, Load] = field(default_factory=dict)
+    held: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
 
     def by_key(self) -> dict[str, Entry]:
         return {entry.key: entry for entry in self.entries}
@@ -73,7 +77,11 @@ def read_recording(path: Path) -> Recording:
             return file.get_tensor(key)
 
     facts = json.loads(about.read_text("utf-8")) if about.is_file() else {}
-    return Recording(str(safetensors), entries, load, prompt, ids.get(GENERATED_NAME), facts)
+    known = (prompt, ids.get(GENERATED_NAME), facts)
+    joined = join_ranks(entries, load, str(safetensors))
+    if joined is None:
+        return Recording(str(safetensors), entries, load, *known)
+    return Recording(str(safetensors), joined.entries, joined.load, *known, joined.alone, joined.held)
 
 
 def _is_id_name(name: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import save_file
@@ -27,7 +27,9 @@ class Entry:
     """One traced tensor. `start` and `length` are the token positions of its step, `shape` that of the whole tensor.
 
     `kept` says what lies beside the statistics: "whole", "sample" (`channels` of each row) or "nothing". `shard_axis`
-    is the axis along which the tensors of several ranks are joined, None where each has the whole.
+    is the axis along which the tensors of several ranks are joined, "sum" where they are added up, None where each has
+    the whole; `pieces` are (start in the whole, length) along it of what this rank has. `copy` is of a rank whose
+    tensor an earlier one has too: it is kept only where the two differ.
     """
 
     name: str
@@ -44,12 +46,18 @@ class Entry:
     kept: str = "whole"
     channels: int | None = None
     rank: int = 0
-    shard_axis: int | None = None
+    shard_axis: int | Literal["sum"] | None = None
+    pieces: tuple[tuple[int, int], ...] = ()
+    copy: bool = False
 
     @property
     def key(self) -> str:
-        """The name in the safetensors file: that of the trace point in step 0, with the step before it later."""
-        return step_key(self.name, self.step)
+        """The name in the safetensors file: that of the trace point in step 0, with the step before it later.
+
+        Shares, and what an earlier rank has too, say whose they are in front, so that a plain name is always whole.
+        """
+        key = step_key(self.name, self.step)
+        return key if self.shard_axis is None and not self.copy else f"ranks.{self.rank}.{key}"
 
 
 def step_key(name: str, step: int) -> str:
@@ -69,6 +77,20 @@ class Keep:
         return tensor if self.channels is None else sampled(tensor, self.channels)
 
 
+@dataclass(frozen=True, slots=True)
+class Of:
+    """Whose tensor it is: fields of `Entry`."""
+
+    rank: int = 0
+    shard_axis: int | Literal["sum"] | None = None
+    pieces: tuple[tuple[int, int], ...] = ()
+    copy: bool = False
+
+
+OF_ONE = Of()
+"""Of a run on one rank."""
+
+
 @dataclass(slots=True)
 class Recorder:
     """Collects what a trace keeps, step by step, and writes it. Logits are always kept whole."""
@@ -76,11 +98,17 @@ class Recorder:
     keep: Keep
     entries: list[Entry] = field(default_factory=list)
     tensors: dict[str, Tensor] = field(default_factory=dict)
+    _first: dict[str, str] = field(default_factory=dict)  # hashes of what one rank has whole, by key
 
-    def take(self, step: int, start: int, length: int, name: str, tensor: Tensor) -> None:
-        """Measure one tensor of a step and keep of it what is to be kept."""
+    def take(self, step: int, start: int, length: int, name: str, tensor: Tensor, of: Of = OF_ONE) -> None:
+        """Measure one tensor of a step and keep of it what is to be kept; `of` says which rank's it is."""
         kept = tensor if name == "logits" else self.keep.of(name, tensor)
         layer, operator = layer_and_operator(name)
+        measured = statistics(tensor)
+        if of.copy and measured.sha256 == self._first.get(step_key(name, step)):
+            kept = None
+        elif not of.copy and of.shard_axis is None:
+            self._first[step_key(name, step)] = measured.sha256
         is_sample = kept is not None and kept.shape != tensor.shape
         entry = Entry(
             name=name,
@@ -93,9 +121,13 @@ class Recorder:
             dtype=str(tensor.dtype).removeprefix("torch."),
             shape=tuple(tensor.shape),
             strides=tuple(tensor.stride()),
-            statistics=statistics(tensor),
+            statistics=measured,
             kept="nothing" if kept is None else "sample" if is_sample else "whole",
             channels=self.keep.channels if is_sample else None,
+            rank=of.rank,
+            shard_axis=of.shard_axis,
+            pieces=of.pieces,
+            copy=of.copy,
         )
         self.entries.append(entry)
         if kept is not None:

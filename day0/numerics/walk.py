@@ -14,8 +14,10 @@ from day0.numerics.compare import NodeVerdict, Verdict
 from day0.numerics.decisions import FED_POINTS, SCORES_OF, Decision, Taint, as_many, judge_choices, weights_by_option
 from day0.numerics.floor import Floor, rounding_of
 from day0.numerics.joining import whole_prompt
+from day0.numerics.joining_ranks import ranks_differ
 from day0.numerics.kinds import guess_kind
 from day0.numerics.metrics import Allowance, difference
+from day0.numerics.ranks_at_fault import rank_at_fault, worst_of_ranks
 from day0.numerics.reading import RANKS_DIFFER, Recording
 from day0.numerics.recording import Entry, step_key
 from day0.numerics.statistics import Statistics
@@ -30,7 +32,8 @@ class WalkNode:
 
     `error` is that of the row which the tolerance is for. `added_error` is what the step itself adds: measured where
     the candidate was fed the reference's inputs, otherwise what growth of the error before it does not explain.
-    `position` counts tokens from the start of the prompt.
+    `position` counts tokens from the start of the prompt; `rank` is the one whose numbers are wrong where others' are
+    not.
     """
 
     tensor: str
@@ -46,6 +49,7 @@ class WalkNode:
     position: int | None = None
     kind: str = ""
     message: str = ""
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +171,7 @@ class _Walk:
                 self.taint = Taint(all_steps=self.taint.any)  # the cache carries what came before
                 self.before = (0.0, "")
             self.taint.enter(entry.layer)
-            nodes.append(self._node(entry))
+            nodes.append(self._with_rank(self._node(entry), entry))
         return tuple(nodes)
 
     def _node(self, entry: Entry) -> WalkNode:
@@ -181,13 +185,25 @@ class _Walk:
             return replace(blank, kind="other tokens", message="the runs had generated different tokens before")
         wanted, found = self.sides.reference.tensor(entry), self.candidate.tensor(other)
         if wanted is None or found is None:
+            if ranks_differ(self.candidate.held.get(entry.key, ())):
+                return replace(blank, message="ranks that ought to agree do not, and a tensor was not kept")
             return _by_statistics(blank, entry.statistics, other.statistics)
+        found = worst_of_ranks(self.candidate, entry.key, found, wanted, allowed)
         wanted, found, note = like_reference(entry, wanted, other, found)
         if entry.key in self.candidate.facts.get(RANKS_DIFFER, ()):
             return replace(blank, verdict="deviates", message="the ranks hold different numbers; their mean is shown")
         if not wanted.is_floating_point():
             return self._choice(blank, entry, found, wanted)
         return self._numbers(replace(blank, message=note), entry, found, wanted, allowed)
+
+    def _with_rank(self, node: WalkNode, entry: Entry) -> WalkNode:
+        """A deviation that some ranks have and others have not, with the rank that is farthest off."""
+        wanted = self.sides.reference.tensor(entry) if node.verdict == "deviates" and self.candidate.held else None
+        if wanted is None:
+            return node
+        allowed = self.sides.floor.allowance(entry.key, entry.layer, self.num_layers, self.eps)
+        rank, message = rank_at_fault(self.candidate, entry.key, wanted, allowed)
+        return node if rank is None else replace(node, rank=rank, message=f"{message}; {node.message}".rstrip("; "))
 
     def _choice(self, blank: WalkNode, entry: Entry, found: Tensor, wanted: Tensor) -> WalkNode:
         """Whole numbers: choices of a router or an indexer, or something that must be the same."""
@@ -304,6 +320,8 @@ class _Walk:
         """The node with what kind of mistake it looks like, and another tensor that it may be instead."""
         entry, other = self.own[node.tensor], self.known[node.tensor]
         wanted, found = self.sides.reference.tensor(entry), self.candidate.tensor(other)
+        if node.rank is not None:
+            found = self.candidate.alone[node.rank](node.tensor)
         if wanted is None or found is None or not wanted.is_floating_point():
             return node
         wanted, found, _ = like_reference(entry, wanted, other, found)

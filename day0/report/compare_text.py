@@ -39,7 +39,8 @@ def _render_first(node: WalkNode, console: Console) -> None:
     layer = "" if node.layer is None else f"layer {node.layer}, "
     place = f"{layer}{node.operator}, tensor {node.tensor}"
     token = "" if node.position is None else f", token {node.position}"
-    console.print(f"first deviation: {place}{token}")
+    rank = "" if node.rank is None else f", rank {node.rank}"
+    console.print(f"first deviation: {place}{token}{rank}")
     console.print(f"looks like: {node.kind}. {node.message}".rstrip())
     if node.added_error is not None and node.inherited_error is not None:
         console.print(

@@ -13,10 +13,12 @@ from day0.runtime.engine.lead import (
     Load,
     Step,
     Stop,
+    Traced,
     again_on_rank,
     load_on_rank,
     rank_device,
 )
+from day0.runtime.engine.tracing_ranks import take_part
 from day0.runtime.parallel.joining import Joined, join
 from day0.runtime.parallel.launch import Job
 from day0.runtime.parallel.layout import Layout, Place
@@ -56,6 +58,12 @@ def follow(joined: Joined) -> None:
                     engines[number] = again_on_rank(engines[of], settings)
             case Drop(number):
                 del engines[number]
+            case Traced():
+                try:
+                    with joined.watch.working():
+                        take_part(engines[command.number], command, joined)
+                except Day0Error:
+                    joined.watch.check()  # what this prompt is refused for, rank 0 says
             case Step() | Forward():
                 with joined.watch.working():
                     _work(engines[command.number], command, joined)

@@ -63,6 +63,17 @@ class Forward:
 
 
 @dataclass(frozen=True, slots=True)
+class Traced:
+    """A prompt and greedy tokens after it, traced by the first replica; what each step is given comes before it."""
+
+    number: int
+    token_ids: tuple[int, ...]
+    new_tokens: int
+    chunk: int | None
+    images: tuple[ImageSpan, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Again:
     """Engine `number` around the weights of engine `of`, with other settings and a cache of its own."""
 
@@ -81,7 +92,7 @@ class Stop:
     pass
 
 
-Command = Load | Again | Step | Forward | Drop | Stop
+Command = Load | Again | Step | Forward | Traced | Drop | Stop
 
 
 class World:

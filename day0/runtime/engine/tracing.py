@@ -18,7 +18,8 @@ from day0.runtime.trace import Trace
 class TracedStep:
     """One forward: `start` tokens came before its own; `next_id` is the greedy token after its last one.
 
-    `ends` says whether no prompt tokens were left, so that `next_id` is one that was generated.
+    `ends` says whether no prompt tokens were left, so that `next_id` is one that was generated; `last` that no step
+    follows.
     """
 
     index: int
@@ -27,6 +28,7 @@ class TracedStep:
     trace: Trace
     next_id: int
     ends: bool
+    last: bool
 
 
 def traced_steps(
@@ -44,13 +46,7 @@ def traced_steps(
     or the cache has no room. Where logits are not finite there is no token to go on with, and the steps end: their
     trace is what shows where that came from.
     """
-    total = len(token_ids) + max(0, new_tokens - 1)
-    if total > engine.max_model_len:
-        raise RequestRefused(f"{total} tokens, the limit is {engine.max_model_len}", where="prompt")
-    if not engine.cache.can_open(total):
-        raise RequestRefused(f"no room in the cache for {total} tokens beside what is running")
-    if not token_ids or min(token_ids) < 0 or max(token_ids) >= engine.profile.vocab_size:
-        raise RequestRefused(f"needs token ids in 0..{engine.profile.vocab_size - 1}", where="prompt")
+    total = check_traced(engine, token_ids, new_tokens)
     sequence = Running.of(Request("trace", tuple(token_ids), images=images), engine.cache.pages.page_size)
     sequence.lease = engine.cache.open()
     engine.cache.grow(sequence.lease, total)
@@ -61,19 +57,27 @@ def traced_steps(
             trace = make_trace(index, sequence.computed, length)
             logits = engine.runner.run([Chunk(sequence, length)], every_row=True, trace=trace)
             own = tuple(sequence.token_ids[sequence.computed : sequence.computed + length])
-            yield TracedStep(
-                index,
-                sequence.computed,
-                own,
-                trace,
-                int(logits[-1].argmax()),
-                sequence.computed + length >= len(token_ids),
-            )
+            next_id, start = int(logits[-1].argmax()), sequence.computed
             sequence.computed += length
+            ends = sequence.num_pending == 0
+            last = ends and (sequence.computed >= total or not bool(torch.isfinite(logits[-1]).all()))
+            yield TracedStep(index, start, own, trace, next_id, ends, last)
+            if last:
+                return
             index += 1
-            if sequence.num_pending == 0 and sequence.computed < total:
-                if not bool(torch.isfinite(logits[-1]).all()):
-                    return
-                sequence.token_ids.append(int(logits[-1].argmax()))
+            if ends:
+                sequence.token_ids.append(next_id)
     finally:
         engine.cache.close(sequence.lease)
+
+
+def check_traced(engine: Engine, token_ids: Sequence[int], new_tokens: int) -> int:
+    """How many tokens a trace computes; raises RequestRefused where they cannot run, or the cache has no room."""
+    total = len(token_ids) + max(0, new_tokens - 1)
+    if total > engine.max_model_len:
+        raise RequestRefused(f"{total} tokens, the limit is {engine.max_model_len}", where="prompt")
+    if not engine.cache.can_open(total):
+        raise RequestRefused(f"no room in the cache for {total} tokens beside what is running")
+    if not token_ids or min(token_ids) < 0 or max(token_ids) >= engine.profile.vocab_size:
+        raise RequestRefused(f"needs token ids in 0..{engine.profile.vocab_size - 1}", where="prompt")
+    return total

@@ -45,6 +45,16 @@ class Meeting:
                 dist.all_gather_object(words, word, group=self.members)
         return words
 
+    def collect(self, word: Any, collector: int = 0) -> list[Any]:
+        """What each rank says, in order, on rank `collector`; nothing on the others."""
+        words: list[Any] = [word] * self.size
+        if self.size > 1:
+            with self._told():
+                dist.gather_object(
+                    word, words if self.rank == collector else None, group_dst=collector, group=self.members
+                )
+        return words if self.rank == collector else []
+
     def least(self, count: int) -> int:
         """The smallest of the ranks' numbers."""
         return min(self.hear(count))
