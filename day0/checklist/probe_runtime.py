@@ -170,6 +170,7 @@ class _Pending:
     stream: TextStream | None
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    tops: list[dict[str, float]] = field(default_factory=list)
     arrivals: list[float] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
     finish_reason: str | None = None
@@ -248,6 +249,8 @@ class EngineClient:
         pending.arrivals.append(time.perf_counter() - pending.started)
         if output.logprob is not None:
             pending.logprobs.append(output.logprob)
+        if output.top_logprobs and self.tokenizer is not None:
+            pending.tops.append(self._alternatives(output))
         finish: str | None = output.finish_reason
         if pending.stream is not None:
             pending.pieces.append(pending.stream.push(output.token_id))
@@ -262,6 +265,15 @@ class EngineClient:
             answers[pending.index] = self._answer(pending)
             del running[output.request_id]
 
+    def _alternatives(self, output: TokenOutput) -> dict[str, float]:
+        """The likeliest tokens by their text, as a server tells them; of those that read alike the likeliest."""
+        assert self.tokenizer is not None
+        found: dict[str, float] = {}
+        for other in output.top_logprobs:
+            text = self.tokenizer.decode([other.token_id], skip_special_tokens=False)
+            found.setdefault(text, other.logprob)
+        return found
+
     def _answer(self, pending: _Pending) -> Answer:
         if pending.stream is not None:
             pending.pieces.append(pending.stream.finish())
@@ -274,6 +286,7 @@ class EngineClient:
             completion_tokens=len(pending.token_ids),
             prompt_tokens=None if isinstance(pending.ask.prompt, str) else len(pending.ask.prompt),
             logprobs=tuple(pending.logprobs),
+            top_logprobs=tuple(pending.tops),
             arrivals=tuple(pending.arrivals),
             seconds=pending.arrivals[-1],
         )

@@ -58,6 +58,11 @@ def command(
     ] = None,
     phase: Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"Only these: {', '.join(PHASES)}.")] = None,
     target: Annotated[str, typer.Option(metavar="runtime|URL", help="What is checked.")] = "runtime",
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="runtime|URL", help="Ask this one the same, and say whether --target may take its place."),
+    ] = None,
+    prompts: Annotated[int, typer.Option(min=1, max=2000, help="With --against: questions to ask.")] = 120,
     reference: Annotated[
         str | None,
         typer.Option(
@@ -129,6 +134,8 @@ def command(
         api_key=api_key,
         command=_command_line(context.obj),
     )
+    if against is not None:
+        return _against(asked, _checked_target(against, "--against"), prompts, as_json=json, output=output)
     if self_test:
         return _self_test(asked, as_json=json, output=output)
     folder = report_dir or _report_folder(model)
@@ -151,6 +158,18 @@ def command(
     if result.verdict == "incomplete" and unchecked:
         status_console().print(f"not checked: {', '.join(unchecked)}", soft_wrap=True)
     return ExitCode.INTERRUPTED if result.interrupted else EXIT_CODES[result.verdict]
+
+
+def _against(asked: Asked, base: str, prompts: int, *, as_json: bool, output: Path | None) -> ExitCode:
+    from day0.cli.against import EXIT_CODES as RULINGS
+    from day0.cli.against import hold_against
+    from day0.report.against_text import render_against
+
+    result = hold_against(
+        asked.model, asked.target, base, asked.settings, prompts=prompts, seed=asked.seed, api_key=asked.api_key
+    )
+    emit(result, as_json=as_json, output=output, render=lambda console: render_against(result, console))
+    return RULINGS[result.verdict]
 
 
 def _self_test(asked: Asked, *, as_json: bool, output: Path | None) -> ExitCode:
@@ -181,9 +200,9 @@ def _phases(names: list[str] | None) -> tuple[str, ...]:
     return tuple(names) if names else PHASES
 
 
-def _checked_target(target: str) -> str:
+def _checked_target(target: str, where: str = "--target") -> str:
     if target != "runtime" and not re.match(r"https?://[^/\s]+", target):
-        raise InputError(f"neither `runtime` nor a URL: {target!r}", where="--target", hint="http://127.0.0.1:8000")
+        raise InputError(f"neither `runtime` nor a URL: {target!r}", where=where, hint="http://127.0.0.1:8000")
     return target
 
 
