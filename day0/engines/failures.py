@@ -153,6 +153,11 @@ def explain(lines: Iterable[str]) -> Explanation | None:
 
 
 def last_error(lines: Iterable[str]) -> str | None:
-    """The last line that names an exception, for a failure that no signature knows."""
-    named = [line for line in lines if re.search(r"\b\w+(Error|Exception|Interrupt)\b: ", line)]
-    return named[-1].strip() if named else None
+    """The last line that names an exception, with the line below it where that is a part of it (pydantic's are); for a
+    failure that no signature knows."""
+    kept = list(lines)
+    named = [place for place, line in enumerate(kept) if re.search(r"\b\w+(Error|Exception|Interrupt)\b: ", line)]
+    if not named:
+        return None
+    below = kept[named[-1] + 1 : named[-1] + 2]
+    return " ".join(line.strip() for line in (kept[named[-1]], *(line for line in below if line[:1] == " ")))

@@ -50,6 +50,11 @@ def test_what_nobody_knows_is_not_explained():
     lines = ["INFO fine", "KeyError: 'x'", "AssertionError: shapes", "(Worker) INFO bye"]
     assert explain(lines) is None and last_error(lines) == "AssertionError: shapes"
     assert last_error(["INFO"]) is None
+    lines = ["ValidationError: 1 validation error for VllmConfig", "  Value error, world size (2) is too large", "INFO"]
+    assert (
+        last_error(lines)
+        == "ValidationError: 1 validation error for VllmConfig Value error, world size (2) is too large"
+    )
 
 
 def test_the_most_telling_of_several_wins():
