@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from day0.engines import sglang, upstream, vllm
 from day0.engines.flag_table import flag_table
@@ -140,7 +141,7 @@ def unplanned_launch(
     Raises InputError for a flag that this version of the engine does not take, as far as that is recorded.
     """
     if engine == "transformers":
-        base = upstream.launch(model, revision, host, port).argv[0]
+        base = upstream.launch(model, revision, host, port, batching=not _is_on_cpu(words)).argv[0]
     else:
         which = ("--revision", revision) if revision is not None else ()
         base = (*_STARTS[engine], model, *which, "--host", host, "--port", str(port))
@@ -149,3 +150,7 @@ def unplanned_launch(
     if is_recorded and (complaints := table.complaints(words, version)):  # else its own parser alone knows
         raise InputError("; ".join(complaints), where=f"--engine {engine}")
     return Launch(((*base, *words),), port=port, checked=table.record(version))
+
+
+def _is_on_cpu(words: Sequence[str]) -> bool:
+    return ("--device", "cpu") in pairwise(words) or "--device=cpu" in words

@@ -134,6 +134,7 @@ class Supervisor:
                 well = time.monotonic()
                 if self.state == "loading":
                     tries += 1
+                    self.log("its API is there; a first answer is asked for")
                     self._judge(self.first_answer(), tries)
                 elif self.state == "unhealthy":
                     self.state = "ready"

@@ -53,6 +53,13 @@ def test_requests_are_finished_where_the_version_can():
     assert drain_words("vllm", None, ("--shutdown-timeout=5",), 60) == ()
 
 
+def test_transformers_batches_where_there_is_a_device_for_it():
+    def words(*given: str) -> tuple[str, ...]:
+        return unplanned_launch("transformers", "org/m", None, "h", 9, given, None).argv[0]
+
+    assert "--continuous-batching" in words() and "--continuous-batching" not in words("--device", "cpu")
+
+
 def test_a_flag_is_held_against_the_record_where_there_is_one_for_the_version():
     launch = unplanned_launch("sglang", "org/m", "abc", "::1", 9, ("--tp-size", "2"), None)
     assert " ".join(launch.argv[0]) == (
