@@ -54,6 +54,7 @@ RUNTIME_MAY_IMPORT: dict[str, set[str]] = {
     "offload": STORES | {"weights", "experts"},
     "engine": ENGINE_PARTS | {"upstream", "offload"},
     "upstream": ENGINE_PARTS,
+    "verify": ENGINE_PARTS | {"engine", "device"},
     "skeleton": {"skeleton_folder", "skeleton_tokenizer", "skeleton_packed"},
     "skeleton_packed": {"quant"},
     "skeleton_full": {"skeleton_folder", "skeleton_tokenizer"},

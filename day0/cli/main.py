@@ -35,6 +35,7 @@ COMMANDS = {
     "serve": Entry("serve", "The model behind an OpenAI-compatible HTTP API."),
     "trace": Entry("trace", "Named tensors of one prompt, in execution order, to files."),
     "compare": Entry("compare", "Two traces: the first tensor that deviates, and what it looks like."),
+    "ops": Entry("ops", "The operator table: list it, or verify kernels on this machine and write the evidence."),
     "pull": Entry("pull", "A model of a hub into the local cache: config and headers, or the weights too."),
     "skeleton": Entry("skeleton", "A checkpoint of an architecture: tiny with random weights, or full-size without."),
 }

@@ -135,6 +135,8 @@ def _offer(need: OperatorNeed, facts: Mapping[str, Fact], provider: str, column:
     if column.status == "unverified":
         reason = column.reason or "claimed, nothing measured"
         return Verdict(need, "unverified", provider, reason, column.evidence, column.source)
+    if column.stale:
+        return Verdict(need, "unverified", provider, f"stale: {column.stale}", column.evidence, column.source)
     rows, shortfall = _covering(need, column)
     if shortfall:
         return Verdict(need, "unverified", provider, shortfall, rows, column.source)

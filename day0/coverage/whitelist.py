@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ import msgspec
 
 from day0.coverage.constraint import Bound, Strict, ratios
 from day0.coverage.device import Device, called, check_devices, present
+from day0.coverage.sources import changed_sources
 from day0.errors import InputError
 from day0.inventory import Fact
 from day0.operators import OPERATORS, Phase
@@ -35,12 +36,14 @@ class _Run(Strict, frozen=True, kw_only=True):
 
 
 class _Row(Strict, frozen=True, kw_only=True):
-    """Measurements at one set of sizes; `worst_error` and `ratio` are by dtype."""
+    """Measurements at one set of sizes; `worst_error`, `ratio`, `noise` and `share` are by dtype."""
 
     shape: dict[str, int]
     attributes: dict[str, Fact] = msgspec.field(default_factory=dict)
     worst_error: dict[str, float]
     ratio: dict[str, float]
+    noise: dict[str, float] = msgspec.field(default_factory=dict)
+    share: dict[str, float] = msgspec.field(default_factory=dict)
     run: str
 
 
@@ -51,6 +54,7 @@ class _Column(Strict, frozen=True, kw_only=True):
     phases: tuple[Phase, ...] = ()
     constraints: dict[str, Bound] = msgspec.field(default_factory=dict)
     spans: tuple[str, ...] = ()
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
     evidence: tuple[_Row, ...] = ()
 
 
@@ -68,7 +72,11 @@ class _Document(Strict, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One measurement. `worst_error` is relative to the reference's size, `ratio` is error over allowance."""
+    """One measurement. `worst_error` is relative to the reference's size, `ratio` is error over allowance.
+
+    `noise` is error over the reference's own in the same dtype, `share` the part of the chip's roofline that was
+    reached; None where they were not measured.
+    """
 
     shape: Mapping[str, int]
     attributes: Mapping[str, Fact]
@@ -79,6 +87,8 @@ class Evidence:
     versions: Mapping[str, str]
     date: date
     command: str
+    noise: float | None = None
+    share: float | None = None
 
     def at(self, name: str) -> Fact:
         """The size or attribute that was measured."""
@@ -91,6 +101,7 @@ class Column:
 
     Evidence speaks for exactly its own sizes, except along `spans`: there, everything between the smallest and the
     largest measured size is covered. `phases` are those it serves, none for all; `source` is where a claim is from.
+    `sources` are files of ours that were measured, with the start of their SHA-256.
     """
 
     status: Claim
@@ -100,6 +111,13 @@ class Column:
     constraints: Mapping[str, Bound]
     spans: tuple[str, ...]
     evidence: tuple[Evidence, ...]
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def stale(self) -> str:
+        """What of the measured code has changed since, in words; "" for nothing."""
+        changed = changed_sources(self.sources)
+        return f"{', '.join(changed)} changed since it was measured" if changed else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +145,7 @@ class Whitelist:
         return tuple(sorted({place for name, _, place in self.columns if name == operator}))
 
     def verified_on(self, device: str) -> frozenset[tuple[str, str]]:
-        """(operator, provider) pairs with evidence on the device, whatever the sizes.
+        """(operator, provider) pairs with evidence on the device, whatever the sizes; stale evidence is none.
 
         `device` is a column's name, what the accelerator calls itself ("NVIDIA H200"), or a family: then it is the
         evidence on the member that is here.
@@ -138,7 +156,7 @@ class Whitelist:
         return frozenset(
             (operator, provider)
             for (operator, provider, place), column in self.columns.items()
-            if place == device and column.status == "verified"
+            if place == device and column.status == "verified" and not column.stale
         )
 
     def present_device(self) -> str:
@@ -198,7 +216,14 @@ def _read_column(
         worst = f"an error of {failed[0].worst_error} in {failed[0].dtype}, {failed[0].ratio} times what is allowed"
         raise InputError(f"a verified column with {worst}", where=where)
     return Column(
-        column.status, column.reason, column.source, column.phases, column.constraints, column.spans, evidence
+        column.status,
+        column.reason,
+        column.source,
+        column.phases,
+        column.constraints,
+        column.spans,
+        evidence,
+        column.sources,
     )
 
 
@@ -230,6 +255,8 @@ def _evidence(row: _Row, device: str, run: _Run) -> Iterator[Evidence]:
             versions=run.versions,
             date=run.date,
             command=run.command,
+            noise=row.noise.get(dtype),
+            share=row.share.get(dtype),
         )
 
 

@@ -38,7 +38,7 @@ def next_steps(
         steps.append("Find out what the unread config keys change, then read or ignore them in the family's table.")
     steps += _missing_operators(model, coverage)
     if coverage.counts["unverified"] and not coverage.lacking:
-        steps.append("Measure the unverified operators: python scripts/record_operator_evidence.py")
+        steps.append(f"Measure the unverified operators: day0 ops verify --model {model} --whitelist mine.yaml")
     if coverage.verdicts and not coverage.lacking and not any(finding.severity == "error" for finding in findings):
         steps.append(f"day0 plan {model} --cluster h200:8")
         if has_weights:

@@ -67,6 +67,15 @@ def load_yaml(path: Path) -> Any:
         raise InputError("not usable YAML: nested too deeply", where=str(path)) from None
 
 
+class OneLine(dict[str, Any]):
+    """A mapping that `dump_table` writes on one line, with what is in it."""
+
+
+def dump_table(document: Any) -> str:
+    """One YAML document whose rows are one line each: lists of plain values, and what is an `OneLine`."""
+    return yaml.dump(document, Dumper=_TableDumper, sort_keys=False, width=10_000, default_flow_style=None)
+
+
 def dump_yaml(document: Any) -> str:
     """One YAML document in block style, keys in the order given, that `load_yaml` reads back as it was."""
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
@@ -84,6 +93,16 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Dumper.add_representer(str, _Dumper.represent_text)
+
+
+class _TableDumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_TableDumper.add_representer(
+    OneLine, lambda dumper, data: dumper.represent_mapping("tag:yaml.org,2002:map", data, flow_style=True)
+)
 
 
 class _Loader(SafeLoader):

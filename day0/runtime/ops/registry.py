@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -44,6 +45,7 @@ REFERENCE = "day0-reference"
 
 TRITON = "day0-triton"
 """Provider of the kernels in ops/kernels."""
+COMPILED = "day0.runtime.ops.kernels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Kernel:
 
     `layout` makes what the function runs from faster than from the plain weight. `in_place` is, of a recurrence, the
     form that is given a pool of states and the sequences' slots in it, moves those on where they are and gives the
-    outputs alone.
+    outputs alone. `compiled` names the module of a function that is imported late.
     """
 
     provider: str
@@ -80,6 +82,19 @@ class Kernel:
     unmet: Unmet = lambda device, dtype: None
     layout: Layout | None = None
     in_place: Callable[..., torch.Tensor] | None = None
+    compiled: str = ""
+
+    @property
+    def module(self) -> str:
+        """Where its code is."""
+        return self.compiled or self.function.__module__
+
+
+def kernel_faults() -> tuple[type[Exception], ...]:
+    """What a kernel that does not run raises, a compiler's own errors among them."""
+    plain = (RuntimeError, NotImplementedError, TypeError, ValueError, AssertionError, LookupError)
+    compiler = getattr(sys.modules.get("triton"), "TritonError", None)
+    return plain if compiler is None else (*plain, compiler)
 
 
 def _no_triton(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -97,14 +112,15 @@ def _compiled(module: str, function: str) -> Callable[..., Any]:
     """A function of ops/kernels, whose module, and triton with it, is imported when it is first called."""
 
     def call(*arguments: Any, **options: Any) -> Any:
-        return getattr(import_module(f"day0.runtime.ops.kernels.{module}"), function)(*arguments, **options)
+        return getattr(import_module(f"{COMPILED}.{module}"), function)(*arguments, **options)
 
     return call
 
 
 def _triton(module: str, function: str, in_place: str | None = None, unmet: Unmet = _no_triton) -> Kernel:
     moved = None if in_place is None else _compiled(module, in_place)
-    return Kernel(TRITON, _compiled(module, function), unmet, in_place=moved)
+    at = f"{COMPILED}.{module}"
+    return Kernel(TRITON, _compiled(module, function), unmet, in_place=moved, compiled=at)
 
 
 def _reference(function: Callable[..., Any]) -> tuple[Kernel, ...]:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import operator_references as exact
 import torch
-from operator_draw import Draw, Facts, Prepared
-from operator_references import Array
 
 from day0.runtime.ops import activation
 from day0.runtime.ops.rope import multi_axis_rope_table, rope_frequencies
 from day0.runtime.ops.routed_experts import ExpertMatrices, StackedExperts
+from day0.runtime.verify import exact
+from day0.runtime.verify.draw import Draw, Facts, Prepared
+from day0.runtime.verify.exact import Array
 
 
 def qk_norm(draw: Draw, f: Facts) -> Prepared:
@@ -220,18 +220,20 @@ def _experts(*, gated: bool = True, biased: bool = False, weigh_input: bool = Fa
         for token, place in np.ndindex(*ids.shape):
             expert, weight = ids[token, place], weights64[token, place]
 
-            def project(name: str, read: Array, expert: int = expert) -> Array:
+            def project(name: str, read: Array, expert: Any = expert) -> Array:
                 return drawn[name][1][expert] @ read + (added[name][1][expert] if biased else 0.0)
 
             read = x64[token] * weight if weigh_input else x64[token]
             inputs = (project("gate", read), project("up", read)) if gated else (project("up", read),)
             y[token] += project("down", definition(*inputs)) * (1.0 if weigh_input else weight)
-        parts = [drawn[name][0] if gated or name != "gate" else None for name in shapes]
-        biases = [added[name][0] if biased else None for name in shapes]
+        parts: list[Any] = [drawn[name][0] if gated or name != "gate" else None for name in shapes]
+        biases: list[Any] = [added[name][0] if biased else None for name in shapes]
         stacked = StackedExperts(*parts, *biases)
 
         def matrices(chosen: list[int]) -> list[ExpertMatrices]:
-            return [ExpertMatrices(e, *(None if part is None else part[e] for part in stacked)) for e in chosen]
+            held: list[Any] = list(stacked)
+            rows: list[list[Any]] = [[None if part is None else part[e] for part in held] for e in chosen]
+            return [ExpertMatrices(e, *row) for e, row in zip(chosen, rows, strict=True)]
 
         return (x, weights, torch.from_numpy(ids), experts, matrices, kernel, stacked), (y,)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from operator_cases_vision import PATCHES
-from operator_sizes_grouped import GROUPED_SIZES
-from operator_sizes_vision import VISION_SIZES
-from operator_trial import EPS, GROUPED_CHOICES, HEADS, PLAIN, ROUTING, WIDTHS, Cases, Fact, rows
+from day0.runtime.verify.case import EPS, GROUPED_CHOICES, HEADS, PLAIN, ROUTING, WIDTHS, Cases, Fact, rows
+from day0.runtime.verify.cases_vision import PATCHES
+from day0.runtime.verify.sizes_grouped import GROUPED_SIZES
+from day0.runtime.verify.sizes_vision import VISION_SIZES
 
 _FORMS = ({"approximate": "erf"}, {"approximate": "tanh"})
 _RULES = ("none", "linear", "llama3", "yarn")

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import operator_references as exact
 import torch
-from operator_draw import Draw, Facts, Prepared
-from operator_references import Array
+
+from day0.runtime.verify import exact
+from day0.runtime.verify.draw import Draw, Facts, Prepared
+from day0.runtime.verify.exact import Array
 
 NORM_EPS = 1e-6
 

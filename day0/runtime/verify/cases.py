@@ -6,14 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import operator_references as exact
 import torch
-from operator_cases_compressed import COMPRESSED
-from operator_cases_grouped import GROUPED, table_of_axes
-from operator_cases_recurrent import RECURRENT
-from operator_cases_sparse import SPARSE
-from operator_cases_vision import VISION
-from operator_draw import Draw, Facts, Prepared
 
 from day0.plan.settings import EngineSettings
 from day0.profile.packing_formats import mxfp4
@@ -25,6 +18,13 @@ from day0.runtime.ops.registry import KERNELS, REFERENCE, Kernel
 from day0.runtime.ops.rope import rope_frequencies, rope_table
 from day0.runtime.ops.routed_experts import ExpertMatrices, StackedExperts
 from day0.runtime.quant.decoder import Decoder
+from day0.runtime.verify import exact
+from day0.runtime.verify.cases_compressed import COMPRESSED
+from day0.runtime.verify.cases_grouped import GROUPED, table_of_axes
+from day0.runtime.verify.cases_recurrent import RECURRENT
+from day0.runtime.verify.cases_sparse import SPARSE
+from day0.runtime.verify.cases_vision import VISION
+from day0.runtime.verify.draw import Draw, Facts, Prepared
 
 
 def _embedding_lookup(draw: Draw, f: Facts) -> Prepared:
@@ -257,7 +257,7 @@ def _routed_experts(draw: Draw, f: Facts) -> Prepared:
     def matrices(chosen: list[int]) -> list[ExpertMatrices]:
         return [ExpertMatrices(expert, *tensors[expert]) for expert in chosen]
 
-    arguments = (x, weights, torch.from_numpy(ids), experts, matrices, kernel)
+    arguments: tuple[Any, ...] = (x, weights, torch.from_numpy(ids), experts, matrices, kernel)
     if make is _plain_matrix:
         arguments += (StackedExperts(*(torch.stack(part) for part in zip(*tensors, strict=True))),)
     return arguments, (exact.routed_experts(x64, weights64, ids, arrays, definition),)
@@ -364,11 +364,11 @@ INLINE: Mapping[str, Callable[..., Any]] = {
 """Operators that the runtime has elsewhere than in its kernel table."""
 
 
-def _laid_out(kernel: Kernel) -> Callable[..., Any]:
+def laid_out(kernel: Kernel) -> Callable[..., Any]:
     """The kernel with its weight in the layout it has for it."""
     assert kernel.layout is not None
     layout = kernel.layout
-    return lambda x, weight, *more: kernel.function(x, layout(weight), *more)
+    return lambda x, weight, *more: kernel.function(x, layout.copy(weight), *more)
 
 
 def providers(name: str) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -376,6 +376,6 @@ def providers(name: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     for kernel in KERNELS.get(name, ()):
         if all(kernel.unmet(torch.device("cpu"), dtype) for dtype in (torch.float32, torch.bfloat16)):
             continue
-        yield kernel.provider, kernel.function if kernel.layout is None else _laid_out(kernel)
+        yield kernel.provider, kernel.function if kernel.layout is None else laid_out(kernel)
     if name in INLINE:
         yield REFERENCE, INLINE[name]

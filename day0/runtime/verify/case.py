@@ -1,4 +1,4 @@
-"""What a trial of an operator is, and sizes that many operators are tried at."""
+"""What an operator is tried at, and sizes that many operators share."""
 
 from __future__ import annotations
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import operator_references as exact
 import torch
-from operator_draw import Draw, Facts, Prepared
+
+from day0.runtime.verify import exact
+from day0.runtime.verify.draw import Draw, Facts, Prepared
 
 SEQUENCES = 2
 

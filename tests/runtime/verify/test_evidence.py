@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import record_operator_evidence as script
 import torch
-from operator_cases import PREPARE, providers
-from operator_sizes import CASES
-from operator_trial import PLAIN, Cases
 
 from day0.coverage import Whitelist, load_whitelist, read_whitelist
+from day0.coverage.recording import merged, run_record, whitelist_text
 from day0.operators import OPERATORS
 from day0.runtime.ops.registry import KERNELS
+from day0.runtime.verify.case import PLAIN, Cases
+from day0.runtime.verify.cases import PREPARE, providers
+from day0.runtime.verify.evidence import DTYPES, column, reference_of, tried
+from day0.runtime.verify.sizes import CASES
 from day0.source.data_files import data_path, load_yaml
 
 RUN_HERE = tuple(name for name in OPERATORS if list(providers(name)))
@@ -35,9 +36,8 @@ def small(cases: Cases) -> Cases:
     return Cases(cases.spans, sizes, cases.attributes)
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script, "CASES", {name: small(cases) for name, cases in CASES.items()})
+def measured(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    return column(name, list(tried(name, function, torch.device("cpu"), cases=small(CASES[name]))), "here")
 
 
 def test_every_operator_that_runs_is_measured() -> None:
@@ -47,7 +47,7 @@ def test_every_operator_that_runs_is_measured() -> None:
 
 @pytest.mark.parametrize(("name", "provider"), offers())
 def test_small_trials_agree(name: str, provider: str) -> None:
-    found = script.column(name, dict(providers(name))[provider])
+    found = measured(name, dict(providers(name))[provider])
     assert found["status"] == "verified", found["reason"]
     assert found["evidence"]
 
@@ -73,12 +73,10 @@ def last_element_off(output: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("change", (torch.zeros_like, last_element_off), ids=("zeros", "last element"))
 @pytest.mark.parametrize("name", RUN_HERE)
-def test_a_wrong_operator_is_not_verified(name: str, change: Callable[[torch.Tensor], torch.Tensor], capsys) -> None:
-    function = dict(providers(name))["day0-reference"]
-    found = script.column(name, spoilt(function, change))
+def test_a_wrong_operator_is_not_verified(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    found = measured(name, spoilt(reference_of(name), change))
     assert found["status"] == "unverified"
     assert "trials fail" in found["reason"]
-    assert "FAILS" in capsys.readouterr().err
 
 
 def spanned(cases: Cases) -> Iterator[tuple[str, set[Any]]]:
@@ -107,17 +105,17 @@ def test_the_shipped_evidence_is_of_these_trials(name: str, shipped: Whitelist) 
         for row in cases.sizes
         for attributes in cases.attributes
         for sizes in ({k: v for k, v in {**row, **attributes}.items() if k in contract.axes},)
-        for dtype in (script.DTYPES if contract.follows_model_dtype else ("float32",))
+        for dtype in (DTYPES if contract.follows_model_dtype else ("float32",))
     }
     columns = {key: column for key, column in shipped.columns.items() if key[0] == name}
     for provider, _ in providers(name):
-        column = columns[name, provider, script.DEVICE]
+        column = columns[name, provider, "cpu"]
         assert {(tuple(sorted(row.shape.items())), row.dtype) for row in column.evidence} >= wanted
         assert column.spans == cases.spans
         assert all(row.attributes.get("weight_format") != PLAIN for row in column.evidence)
 
 
-def test_writing_keeps_what_others_wrote(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writing_keeps_what_others_wrote(tmp_path: Path) -> None:
     path = tmp_path / "operator_whitelist.yaml"
     path.write_text(
         "devices: {cpu: {}, npu: {}}\n"
@@ -126,20 +124,18 @@ def test_writing_keeps_what_others_wrote(tmp_path, monkeypatch: pytest.MonkeyPat
         "  devices: {npu: {status: unverified, constraints: {width: {max: 8}}}}\n"
         "- operator: rms_norm\n  provider: day0-reference\n  devices: {npu: {status: unverified}}\n"
     )
-    monkeypatch.setattr(script, "WHITELIST", path)
-    script.write([*script.entries(["rms_norm"])])
+    entry = {"operator": "rms_norm", "provider": "day0-reference"}
+    entry["devices"] = {"cpu": measured("rms_norm", reference_of("rms_norm"))}
+    runs = {"here": run_record({"torch": "2.13.0"}, "make evidence")}
+    for _ in "twice":
+        path.write_text(whitelist_text(merged(load_yaml(path), [entry], runs)))
     columns = read_whitelist(path).columns
     assert columns["rms_norm", "acme", "npu"].constraints["width"].max == 8
     assert columns["rms_norm", "day0-reference", "npu"].status == "unverified"
     assert columns["rms_norm", "day0-reference", "cpu"].status == "verified"
-    first = path.read_text()
-    script.write([*script.entries(["rms_norm"])])
-    assert path.read_text() == first, "recording twice gives the same file"
+    assert path.read_text().count("day0-reference") == 1, "recording twice gives one entry"
 
 
-def test_the_whitelist_is_kept_as_the_script_lays_it_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    copy = tmp_path / "list.yaml"
-    monkeypatch.setattr(script, "WHITELIST", copy)
+def test_the_whitelist_is_kept_as_it_is_laid_out() -> None:
     shipped = data_path("operator_whitelist.yaml")
-    script.rewrite(load_yaml(shipped))
-    assert copy.read_text() == shipped.read_text()
+    assert whitelist_text(load_yaml(shipped)) == shipped.read_text()

@@ -28,7 +28,7 @@ class Draw:
         """Like `normal`, in float32 whatever the model's dtype."""
         return self.normal(*shape, scale=scale, dtype=torch.float32)
 
-    def rounded(self, values: NDArray[Any], dtype: torch.dtype | None = None) -> tuple[torch.Tensor, Any]:
+    def rounded(self, values: Any, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, Any]:
         tensor = torch.from_numpy(values).to(dtype or self.dtype)
         return tensor, tensor.double().numpy()
 

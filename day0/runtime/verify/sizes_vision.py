@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from operator_cases_vision import PATCHES
-from operator_trial import WIDTHS, Cases, rows
+from day0.runtime.verify.case import WIDTHS, Cases, rows
+from day0.runtime.verify.cases_vision import PATCHES
 
 _TURNED = rows("patches heads head_dim rope_pairs", (1, 1, 4, 2), (63, 5, 36, 18), (3, 64, 128, 64))
 
@@ -39,4 +39,4 @@ VISION_SIZES: Mapping[str, Cases] = {
         tuple({"scale": 0.1, "window_side": side} for side in (None, 1, 3, 64)),
     ),
 }
-"""By operator; see `operator_trial.Cases`."""
+"""By operator; see `case.Cases`."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import operator_references as exact
 import torch
-from operator_draw import Draw, Facts, Prepared
-from operator_references import Array
+
+from day0.runtime.verify import exact
+from day0.runtime.verify.draw import Draw, Facts, Prepared
+from day0.runtime.verify.exact import Array
 
 ITEMS = ((1, 4, 6), (3, 2, 2))
 """An image and a clip, in patches: frames, rows, columns."""

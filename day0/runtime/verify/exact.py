@@ -159,8 +159,8 @@ def penalise(
 
 def mxfp4(packed: NDArray[np.uint8], scale: NDArray[np.uint8]) -> Array:
     """E2M1 by its fields (sign, two exponent bits with bias 1, one mantissa bit), low nibble first."""
-    nibbles = np.stack((packed & 15, packed >> 4), axis=-1).reshape(len(packed), -1).astype(np.int64)
-    sign, exponent, mantissa = nibbles >> 3, (nibbles >> 1) & 3, nibbles & 1
+    nibbles = np.stack((packed % 16, packed // 16), axis=-1).reshape(len(packed), -1).astype(np.int64)
+    sign, exponent, mantissa = nibbles // 8, nibbles // 2 % 4, nibbles % 2
     magnitude = np.where(exponent == 0, mantissa / 2.0, (1.0 + mantissa / 2.0) * 2.0 ** (exponent - 1.0))
     per_value = np.repeat(2.0 ** (scale.astype(np.float64) - 127.0), nibbles.shape[1] // scale.shape[1], axis=1)
     return np.where(sign == 1, -magnitude, magnitude) * per_value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from operator_trial import EPS, GROUPED_CHOICES, HEADS, PLAIN, ROUTING, WIDTHS, Cases, rows
+from day0.runtime.verify.case import EPS, GROUPED_CHOICES, HEADS, PLAIN, ROUTING, WIDTHS, Cases, rows
 
 _CHOICES = rows("tokens experts top_k", (1, 1, 1), (63, 100, 7), (5, 1024, 32))
 

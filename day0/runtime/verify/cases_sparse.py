@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import operator_references as exact
 import torch
-from operator_draw import Draw, Facts, Prepared
-from operator_references import Array, Indices
+
+from day0.runtime.verify import exact
+from day0.runtime.verify.draw import Draw, Facts, Prepared
+from day0.runtime.verify.exact import Array, Indices
 
 Reads = Callable[[int, int], Sequence[int] | Indices | range]
 """The places that the token at a place of a sequence reads."""
 
 
 def _attend(
-    q: Array, rows: Sequence[Array], reads: Reads, first: int, values: int, scale: float, sinks: Array
+    q: Array, rows: Sequence[Array] | Array, reads: Reads, first: int, values: int, scale: float, sinks: Array
 ) -> Array:
     """Query by query: q [sequences, length, heads, dim], rows of each sequence [places, dim], `values` of them read."""
     y = np.zeros((*q.shape[:3], values))
