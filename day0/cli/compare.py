@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from day0.cli.output import emit
-from day0.errors import ExitCode, InputError
+from day0.errors import EnvironmentFault, ExitCode, InputError
 
 if TYPE_CHECKING:
     from day0.numerics.floor import Floor
     from day0.numerics.reading import Recording
     from day0.numerics.walk import Report
+    from day0.runtime.tokenizer import Tokenizer
 
 EXIT_CODES = {"equal": ExitCode.YES, "deviates": ExitCode.NO, "incomplete": ExitCode.CANNOT_SAY}
 
 
 def command(
     reference: Annotated[Path, typer.Argument(metavar="REFERENCE", help="A trace, or a folder of dumped tensors.")],
-    candidate: Annotated[Path, typer.Argument(metavar="CANDIDATE", help="Likewise; of the same token ids.")],
+    candidate: Annotated[
+        str, typer.Argument(metavar="CANDIDATE|URL", help="Likewise, of the same token ids; or a server to be asked.")
+    ],
     floor: Annotated[
         Path | None, typer.Option(metavar="TRACE", help="The reference once more in a coarser type: the noise floor.")
     ] = None,
@@ -41,6 +44,10 @@ def command(
     common: Annotated[
         bool, typer.Option("--common", help="Tensors that one side lacks are no reason to be undecided.")
     ] = False,
+    endpoint_dtype: Annotated[
+        str, typer.Option(metavar="TYPE", help="With a URL: what the server computes in.")
+    ] = "bfloat16",
+    api_key: Annotated[str | None, typer.Option(help="With a URL: sent as a bearer token.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON document here as well.")] = None,
 ) -> ExitCode:
@@ -51,7 +58,16 @@ def command(
 
     if floor is not None and model is not None:
         raise InputError("--floor and --model both give the noise floor", where="--model", hint="leave one out")
-    one, two = _read(reference, names), _read(candidate, names)
+    one = _read(reference, names)
+    if candidate.startswith(("http://", "https://")):
+        if fed or replayed or common:
+            raise InputError(
+                "an endpoint tells only logits", where=candidate, hint="--fed, --replayed, --common: leave"
+            )
+        return _with_endpoint(
+            one, candidate, _floor(one, floor, model), model, endpoint_dtype, api_key, as_json, output
+        )
+    two = _read(Path(candidate), names)
     remarks = baseline_remarks(one, two) if is_baseline(one) else ()
     sides = Sides(
         one,
@@ -66,6 +82,46 @@ def command(
     document = _document(report, one, two) | {"logit_errors": dict(errors_at_the_end(report))}
     emit(document, as_json=as_json, output=output, render=lambda console: render_comparison(report, console))
     return EXIT_CODES[report.verdict]
+
+
+def _with_endpoint(
+    reference: Recording,
+    url: str,
+    floor: Floor,
+    model: str | None,
+    dtype: str,
+    api_key: str | None,
+    as_json: bool,
+    output: Path | None,
+) -> ExitCode:
+    import torch
+
+    from day0.checklist.client import EndpointTarget
+    from day0.cli.compare_endpoint import compare_endpoint, render_told
+
+    if dtype not in ("float32", "bfloat16", "float16"):
+        raise InputError(f"{dtype!r} is no type of activations", where="--endpoint-dtype", hint="float32 or bfloat16")
+    target = EndpointTarget(url, _tokenizer(model or reference.facts.get("model")), api_key=api_key)
+    report, told, document = compare_endpoint(reference, floor, target, getattr(torch, dtype))
+    emit(
+        document,
+        as_json=as_json,
+        output=output,
+        render=lambda console: render_told(report, told, floor.source, console),
+    )
+    return EXIT_CODES[report.verdict]
+
+
+def _tokenizer(model: str | None) -> Tokenizer | None:
+    """That of a local model; only a server that names tokens by text makes it needed."""
+    from day0.runtime.tokenizer import Tokenizer
+    from day0.source.resolve import resolve
+
+    try:
+        folder = None if model is None else resolve(model).folder
+        return None if folder is None else Tokenizer.from_folder(folder)
+    except (InputError, EnvironmentFault):
+        return None
 
 
 def _read(path: Path, names: Path | None) -> Recording:

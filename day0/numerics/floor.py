@@ -57,7 +57,6 @@ def measured_floor(reference: Recording, coarser: Recording) -> Floor:
     known = coarser.by_key()
     worst: dict[str, float] = {}
     typical: dict[str, float] = {}
-    eps = 0.0
     for entry in reference.entries:
         other = known.get(entry.key)
         if other is None:
@@ -65,14 +64,13 @@ def measured_floor(reference: Recording, coarser: Recording) -> Floor:
         one, two = reference.tensor(entry), coarser.tensor(other)
         if one is None or two is None or not one.is_floating_point() or not two.is_floating_point():
             continue
-        eps = max(eps, torch.finfo(two.dtype).eps)
         one, two, _ = like_reference(entry, one, other, two)
         found = difference(two, one)
         if not math.isnan(found.error):
             worst[entry.key], typical[entry.key] = found.error, found.median
     if not worst:
         return assumed_floor()
-    return Floor("measured", eps, _steadied(reference, worst), _steadied(reference, typical))
+    return Floor("measured", rounding_of(coarser), _steadied(reference, worst), _steadied(reference, typical))
 
 
 def _steadied(reference: Recording, errors: Mapping[str, float]) -> dict[str, float]:
