@@ -94,15 +94,13 @@ def _with_endpoint(
     as_json: bool,
     output: Path | None,
 ) -> ExitCode:
-    import torch
-
     from day0.checklist.client import EndpointTarget
     from day0.cli.compare_endpoint import compare_endpoint, render_told
+    from day0.numerics.floor import eps_of
 
-    if dtype not in ("float32", "bfloat16", "float16"):
-        raise InputError(f"{dtype!r} is no type of activations", where="--endpoint-dtype", hint="float32 or bfloat16")
+    eps = eps_of(dtype)
     target = EndpointTarget(url, _tokenizer(model or reference.facts.get("model")), api_key=api_key)
-    report, told, document = compare_endpoint(reference, floor, target, getattr(torch, dtype))
+    report, told, document = compare_endpoint(reference, floor, target, eps)
     emit(
         document,
         as_json=as_json,

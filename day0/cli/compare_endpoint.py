@@ -8,13 +8,10 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from day0.checklist.client import EndpointTarget, Reply
 from day0.errors import CannotSay, EnvironmentFault, InputError
 from day0.numerics.floor import Floor
-from day0.numerics.joining import whole_prompt
-from day0.numerics.told import Row, ToldReport, compare_told
+from day0.numerics.told import Row, ToldReport, compare_told, reference_logits
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,33 +34,18 @@ class Told:
     source: str
 
 
-def reference_logits(reference: Recording) -> tuple[torch.Tensor, tuple[int, ...], str]:
-    """All rows of logits [tokens, vocab], the token ids they are of, and the key of the first."""
-    reference = whole_prompt(reference)
-    if reference.prompt_ids is None:
-        raise CannotSay("does not say which tokens it is of", where=reference.where)
-    if reference.facts.get("images"):
-        raise CannotSay("is of a prompt with images, which an endpoint is not asked with here", where=reference.where)
-    entries = [entry for entry in reference.entries if entry.operator == "logits" and entry.kept == "whole"]
-    if not entries:
-        raise CannotSay("has no logits", where=reference.where, hint="day0 trace always keeps them")
-    logits = torch.cat([reference.load(entry.key) for entry in entries])
-    ids = (*reference.prompt_ids, *(reference.generated_ids or ()))[: len(logits)]
-    return logits, ids, entries[0].key
-
-
 def compare_endpoint(
-    reference: Recording, floor: Floor, target: EndpointTarget, dtype: torch.dtype
+    reference: Recording, floor: Floor, target: EndpointTarget, eps: float
 ) -> tuple[ToldReport, Told, dict[str, Any]]:
     """The report, where its rows came from, and the document of `day0.compare/1`.
 
     The server is given the reference's tokens, the generated ones too, so that rows stay comparable after a token that
-    differs. `dtype` is what it computes in. Raises EnvironmentFault where it does not answer, CannotSay where it names
+    differs. `eps` is what it rounds to. Raises EnvironmentFault where it does not answer, CannotSay where it names
     tokens in a way that says not which.
     """
     logits, ids, key = reference_logits(reference)
     layers = 1 + max((entry.layer for entry in reference.entries if entry.layer is not None), default=0)
-    limit = floor.allowance(key, None, layers, torch.finfo(dtype).eps).limit
+    limit = floor.allowance(key, None, layers, eps).limit
     told = _ask(target, ids)
     report = compare_told(logits, told.rows, limit)
     return report, told, _document(report, told, reference, target, floor)

@@ -11,6 +11,7 @@ from typing import Literal
 
 import torch
 
+from day0.errors import InputError
 from day0.numerics.alignment import like_reference
 from day0.numerics.metrics import Allowance, difference
 from day0.numerics.noise import LEAST_ULPS, MOST
@@ -91,3 +92,11 @@ def rounding_of(*recordings: Recording) -> float:
     names = {entry.dtype for recording in recordings for entry in recording.entries if hasattr(torch, entry.dtype)}
     types = [dtype for name in names if (dtype := getattr(torch, name)).is_floating_point]
     return max((torch.finfo(dtype).eps for dtype in types), default=torch.finfo(torch.float32).eps)
+
+
+def eps_of(dtype: str) -> float:
+    """What a type of activations rounds to; InputError for a name that is none."""
+    known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if dtype not in known:
+        raise InputError(f"{dtype!r} is no type of activations", hint=f"known: {', '.join(known)}")
+    return torch.finfo(known[dtype]).eps

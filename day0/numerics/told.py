@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from day0.errors import InputError
+from day0.errors import CannotSay, InputError
 from day0.numerics.compare import Verdict
+from day0.numerics.joining import whole_prompt
+from day0.numerics.reading import Recording
 from day0.numerics.tokens import FirstToken
 
 FEWEST = 2
@@ -67,6 +69,21 @@ class _Compared:
     agreement: float
     num_told: int
     other: FirstToken | None
+
+
+def reference_logits(reference: Recording) -> tuple[torch.Tensor, tuple[int, ...], str]:
+    """All rows of logits [tokens, vocab], the token ids they are of, and the key of the first."""
+    reference = whole_prompt(reference)
+    if reference.prompt_ids is None:
+        raise CannotSay("does not say which tokens it is of", where=reference.where)
+    if reference.facts.get("images"):
+        raise CannotSay("is of a prompt with images, which an endpoint is not asked with here", where=reference.where)
+    entries = [entry for entry in reference.entries if entry.operator == "logits" and entry.kept == "whole"]
+    if not entries:
+        raise CannotSay("has no logits", where=reference.where, hint="day0 trace always keeps them")
+    logits = torch.cat([reference.load(entry.key) for entry in entries])
+    ids = (*reference.prompt_ids, *(reference.generated_ids or ()))[: len(logits)]
+    return logits, ids, entries[0].key
 
 
 def compare_told(logits: Tensor, told: Mapping[int, Row], limit: float) -> ToldReport:
