@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from day0.checklist.gate import ROUNDS, ceiling
 from day0.errors import CannotSay, Day0Error, InputError
 
 Status = Literal["pass", "fail", "warn", "skip", "na", "error"]
@@ -31,7 +32,7 @@ BOUNDS: Mapping[str, tuple[Status, str]] = {
     "warn_max": ("warn", "at most"),
     "warn_min": ("warn", "at least"),
 }
-"""What a bound means for a value beyond it, and how it reads. `max_of_baseline` is turned into `max` first."""
+"""What a bound means for a value beyond it, and how it reads. Those of a baseline are turned into `max` first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,21 +198,35 @@ def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def with_baseline(limits: Limits, before: Mapping[str, Any] | None) -> Limits:
-    """Limits with every `max_of_baseline: r` joined by `max: r * baseline` where there is a baseline."""
+def with_baseline(limits: Limits, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None = None) -> Limits:
+    """Limits with every bound of a baseline joined by the `max` it comes to, where there is a baseline.
+
+    `max_of_baseline: r` is r times its value; `slowdown_of_baseline: s` is what the noise of the rounds of both runs,
+    of which `now` has the later, leaves room for while a slowdown of the share s is still found (gate.py).
+    """
     if before is None:
         return limits
     resolved: dict[str, Mapping[str, Any]] = {}
     for name, bounds in limits.items():
+        slowdown = bounds.get("slowdown_of_baseline")
+        if slowdown is not None:
+            most = ceiling(_rounds(before, name), _rounds(now or {}, name), slowdown)
+            bounds = {**bounds, "max": min(most, bounds.get("max", most)), "baseline": before.get(name)}
         ratio = bounds.get("max_of_baseline")
         if ratio is None:
             resolved[name] = bounds
         elif isinstance(before.get(name), bool) or not isinstance(before.get(name), (int, float)):
             raise CannotSay(f"the baseline has no number for {name}", hint="write a new one with --save-baseline")
         else:
-            ceiling = ratio * before[name]
-            resolved[name] = {**bounds, "max": min(ceiling, bounds.get("max", ceiling)), "baseline": before[name]}
+            most = ratio * before[name]
+            resolved[name] = {**bounds, "max": min(most, bounds.get("max", most)), "baseline": before[name]}
     return resolved
+
+
+def _rounds(measured: Mapping[str, Any], name: str) -> tuple[float, ...]:
+    """The figures of a measurement's rounds; none where it has none."""
+    values = measured.get(name + ROUNDS)
+    return tuple(map(float, values)) if isinstance(values, (list, tuple)) else ()
 
 
 def phase_status(checks: Sequence[CheckResult]) -> Status:
@@ -249,7 +264,7 @@ def conclude(spec: CheckSpec, seen: Seen, before: Mapping[str, Any] | None = Non
         reason = seen.message or "nothing was there to inspect"
         return replace(_blank(spec, "skip"), message=reason, measured=measured)
     try:
-        limits = with_baseline(spec.limits, before)
+        limits = with_baseline(spec.limits, before, measured)
         status, reason = judge(measured, limits)
     except CannotSay as fault:
         return replace(_blank(spec, "skip"), message=str(fault), hint=fault.hint)

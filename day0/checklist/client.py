@@ -32,6 +32,7 @@ class Reply:
 
     status: int
     text: str
+    content_type: str = ""
 
     def json(self) -> Any:
         """The parsed body, None where it is not JSON."""
@@ -131,7 +132,7 @@ class EndpointTarget:
             response = self._http.post(path, content=content, headers={"Content-Type": "application/json"})
         except httpx.HTTPError as fault:
             return Reply(0, _reason(fault))
-        return Reply(response.status_code, response.text)
+        return Reply(response.status_code, response.text, response.headers.get("content-type", ""))
 
     def served_model(self) -> dict[str, Any]:
         """The first entry of /v1/models, empty where the server gives none."""
@@ -166,7 +167,7 @@ class EndpointTarget:
             "max_tokens": ask.max_tokens,
             "temperature": ask.temperature,
         }
-        if ask.ignore_eos and self._takes_field("ignore_eos", True):
+        if ask.ignore_eos and self.takes_field("ignore_eos", True):
             body["ignore_eos"] = True
         if ask.seed is not None:
             body["seed"] = ask.seed
@@ -188,9 +189,9 @@ class EndpointTarget:
         return self.tokenizer.decode(prompt, skip_special_tokens=False)
 
     def _takes_ids(self) -> bool:
-        return self._takes_field("prompt", [1])
+        return self.takes_field("prompt", [1])
 
-    def _takes_field(self, field: str, value: object) -> bool:
+    def takes_field(self, field: str, value: object) -> bool:
         """Whether a one-token request with this field is answered; asked once, on a server that answers without."""
         if field not in self._takes:
             plain = {"model": self.served_model().get("id", ""), "prompt": "a", "max_tokens": 1}

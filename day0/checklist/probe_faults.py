@@ -13,6 +13,7 @@ from itertools import count
 
 from day0.checklist import probe_faults_inside as inside
 from day0.checklist import probe_faults_roads as roads
+from day0.checklist import probe_faults_wire as wire
 from day0.checklist.checklist import Checklist, ChecklistRun, CheckResult, CheckSpec
 from day0.checklist.client import EndpointTarget, Reply
 from day0.checklist.probe_runtime import RuntimeTarget
@@ -226,10 +227,16 @@ FAULTS: Mapping[str, Fault] = {
     "text.too_long": Fault("long prompts are cut in silence", altered(takes_anything)),
     "text.resumed": Fault("decoding writes one place too far", inside.shifted_writes),
     "text.malformed": Fault("nonsense is answered with 500", careless_server),
+    "wire.completions": Fault("one token too many is counted", wire.wire_fault("one token too many is counted")),
+    "wire.streams": Fault("an id per chunk", wire.wire_fault("an id per chunk")),
+    "wire.chat": Fault("the template is applied twice", wire.wire_fault("the template is applied twice")),
+    "wire.tools": Fault("arguments as an object", wire.wire_fault("arguments as an object")),
+    "wire.refusals": Fault("nonsense is taken", wire.wire_fault("nonsense is taken")),
     "multimodal.tokens": Fault("the tower drops a vector", inside.dropped_vector),
     "multimodal.batch": Fault("images see each other", inside.leaking_images),
     "multimodal.order": Fault("images never reach the model", inside.blind),
     "multimodal.chunked": Fault("a chunk takes the wrong part of an image", inside.shifted_image),
+    "multimodal.segments": Fault("patches of an image by columns", inside.patches_by_columns),
     "multimodal.refusals": Fault("broken images are taken", inside.takes_broken_images),
     "numerics.cached": Fault("decoding writes one place too far", inside.shifted_writes),
     "numerics.chunked": Fault("later chunks write one place too far", inside.shifted_writes),

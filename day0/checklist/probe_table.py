@@ -12,9 +12,11 @@ from day0.checklist import (
     probe_packed,
     probe_performance,
     probe_plan,
+    probe_segments,
     probe_stability,
     probe_startup,
     probe_text,
+    probe_wire,
 )
 from day0.checklist.checklist import Probe
 
@@ -43,10 +45,16 @@ PROBES: Mapping[str, Probe] = {
     "text.too_long": Probe(probe_text.too_long, ("answers", "lengths")),
     "text.resumed": Probe(probe_text.resumed, ("answers", "token_ids")),
     "text.malformed": Probe(probe_text.malformed, needs=("endpoint",)),
+    "wire.completions": Probe(probe_wire.completions, needs=("endpoint",)),
+    "wire.streams": Probe(probe_wire.streams, needs=("endpoint",)),
+    "wire.chat": Probe(probe_wire.chat, needs=("endpoint",)),
+    "wire.tools": Probe(probe_wire.tools, needs=("endpoint",)),
+    "wire.refusals": Probe(probe_wire.refusals, needs=("endpoint",)),
     "multimodal.tokens": Probe(probe_multimodal.tokens, _INSIDE),
     "multimodal.batch": Probe(probe_multimodal.batch, _INSIDE),
     "multimodal.order": Probe(probe_multimodal.order, _INSIDE),
     "multimodal.chunked": Probe(probe_multimodal.chunked, _INSIDE),
+    "multimodal.segments": Probe(probe_segments.segments, _INSIDE),
     "multimodal.refusals": Probe(probe_multimodal.refusals, _INSIDE),
     "numerics.cached": Probe(probe_numerics.cached, _INSIDE),
     "numerics.chunked": Probe(probe_numerics.chunked, _INSIDE),

@@ -90,7 +90,7 @@ def finish(context: CheckContext, *, max_tokens: int = 16) -> Outcome:
     parts = 1
     if (plain.finish_reason, plain.completion_tokens) != ("length", max_tokens) or short.completion_tokens != 5:
         wrong.append(f"length: {plain.finish_reason} after {plain.completion_tokens} of {max_tokens} tokens")
-    stop = _stop_text(plain.text)
+    stop = stop_text(plain.text)
     if stop is not None:
         parts += 1
         (answer,) = context.target.ask([replace(ask, stop=(stop,))], concurrency=1)
@@ -108,7 +108,7 @@ def finish(context: CheckContext, *, max_tokens: int = 16) -> Outcome:
     )
 
 
-def _stop_text(text: str) -> str | None:
+def stop_text(text: str) -> str | None:
     """A piece of an answer, from its middle if that can be, that does not begin it."""
     for length in (2, 1):
         for start in (*range(len(text) // 2, len(text)), *range(1, len(text) // 2)):

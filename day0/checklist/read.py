@@ -19,7 +19,7 @@ from day0.source.data_files import data_path, list_data, load_yaml
 MOST = 1_000_000
 """The largest parameter. All are counts, of tokens, requests, tensors; a larger one would run for days."""
 _CHECK_KEYS = tuple(entry.name for entry in fields(CheckSpec) if entry.name != "phase")
-_BOUND_KEYS = (*BOUNDS, "max_of_baseline")
+_BOUND_KEYS = (*BOUNDS, "max_of_baseline", "slowdown_of_baseline")
 
 
 def shipped_checklists() -> dict[str, Path]:

@@ -111,6 +111,7 @@ def limits_text(check: CheckResult) -> dict[str, str]:
     words = {
         "max": "≤ {}", "min": "≥ {}", "equals": "= {}", "warn_max": "warn above {}", "warn_min": "warn below {}",
         "max_of_baseline": "≤ {} × baseline", "baseline": "baseline {}",
+        "slowdown_of_baseline": "a slowdown of {} must show",
     }  # fmt: skip
     return {
         name: ", ".join(words[bound].format(number_text(value)) for bound, value in bounds.items())

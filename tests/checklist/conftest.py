@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,12 @@ from day0.runtime.tokenizer import Tokenizer
 from day0.source.resolve import resolve
 
 SETTINGS = EngineSettings(device="cpu")
+CALLING_TEMPLATE = (
+    "{% if tools %}Tools: {{ tools | tojson }}\n"
+    'Answer with <tool_call>\n{"name": ..., "arguments": ...}\n</tool_call>\n{% endif %}'
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
 
 
 def runtime_context(folder: Path, reference: str = "transformers") -> CheckContext:
@@ -81,12 +90,12 @@ def kimi_k3(tiny_kimi_k3: Path) -> CheckContext:
     return runtime_context(tiny_kimi_k3, "runtime")
 
 
-@pytest.fixture(scope="session")
-def server_url(tiny_llama: Path) -> Iterator[str]:
-    """A day0 server with the tiny llama on a real socket."""
-    files = resolve(str(tiny_llama))
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """A day0 server with a model on a real socket: its URL."""
+    files = resolve(str(folder))
     worker = EngineWorker(partial(load_engine, files, read_profile(files), SETTINGS))
-    app = create_app(worker, Tokenizer.from_folder(tiny_llama), "tiny", log=lambda line: None)
+    app = create_app(worker, Tokenizer.from_folder(folder), "tiny", log=lambda line: None)
     listener = bind("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     server = HttpServer(app, worker, listener, log=lambda line: None, end_at_once=lambda: None)
@@ -97,6 +106,13 @@ def server_url(tiny_llama: Path) -> Iterator[str]:
     yield url
     loop.call_soon_threadsafe(server.stop)
     thread.join(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def server_url(tiny_llama: Path) -> Iterator[str]:
+    """A day0 server with the tiny llama on a real socket."""
+    with serving(tiny_llama) as url:
+        yield url
 
 
 def _wait_until_healthy(url: str) -> None:
@@ -111,13 +127,37 @@ def _wait_until_healthy(url: str) -> None:
         time.sleep(0.02)
 
 
-@pytest.fixture(scope="session")
-def endpoint(tiny_llama: Path, server_url: str) -> Iterator[CheckContext]:
-    files = resolve(str(tiny_llama))
+@contextmanager
+def endpoint_context(folder: Path, url: str) -> Iterator[CheckContext]:
+    """A server as the target, with the model's own files beside it."""
+    files = resolve(str(folder))
     tokenizer, _ = tokenizer_of(files)
-    target = EndpointTarget(server_url, tokenizer)
+    target = EndpointTarget(url, tokenizer)
     yield CheckContext(files, read_profile(files), target, "transformers")
     target.close()
+
+
+@pytest.fixture(scope="session")
+def endpoint(tiny_llama: Path, server_url: str) -> Iterator[CheckContext]:
+    with endpoint_context(tiny_llama, server_url) as context:
+        yield context
+
+
+@pytest.fixture(scope="session")
+def calling_llama(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny llama with room for tools, and a template that shows them."""
+    folder = tmp_path_factory.mktemp("calling") / "model"
+    shutil.copytree(tiny_llama, folder)
+    (folder / "chat_template.jinja").write_text(CALLING_TEMPLATE)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4096}))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def calling_endpoint(calling_llama: Path) -> Iterator[CheckContext]:
+    with serving(calling_llama) as url, endpoint_context(calling_llama, url) as context:
+        yield context
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ Contexts = Callable[[str], CheckContext]
 
 
 def _takes_long(name: str, spec: CheckSpec) -> bool:
-    return name == "full" or (name == "default" and spec.probe == "numerics.invariance")
+    return name == "full" or spec.probe == "wire.tools" or (name == "default" and spec.probe == "numerics.invariance")
 
 
 CHECKS = [
@@ -34,7 +34,7 @@ NEEDS_KIMI = ("loading.packed", "multimodal.")
 def context_for(name: str, spec: CheckSpec, contexts: Contexts) -> CheckContext:
     """The cheapest sound context in which the check is not `na`."""
     if name == "endpoint":
-        return contexts("endpoint")
+        return contexts("calling_endpoint" if spec.probe == "wire.tools" else "endpoint")
     if spec.probe == "startup.plan":
         return contexts("planned_llama")
     return contexts("kimi_k3" if spec.probe.startswith(NEEDS_KIMI) else "llama")
