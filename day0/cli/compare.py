@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from day0.cli.output import emit
+from day0.cli.output import emit, write_file
 from day0.errors import EnvironmentFault, ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -48,19 +48,21 @@ def command(
         str, typer.Option(metavar="TYPE", help="With a URL: what the server computes in.")
     ] = "bfloat16",
     api_key: Annotated[str | None, typer.Option(help="With a URL: sent as a bearer token.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one page that opens offline.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON document here as well.")] = None,
 ) -> ExitCode:
     """Compare tensor by tensor in the reference's execution order and name the first that deviates."""
     from day0.numerics.baseline import baseline_remarks, is_baseline
     from day0.numerics.walk import Sides, compare_recordings, errors_at_the_end
+    from day0.report.compare_html import comparison_page
     from day0.report.compare_text import render_comparison
 
     if floor is not None and model is not None:
         raise InputError("--floor and --model both give the noise floor", where="--model", hint="leave one out")
     one = _read(reference, names)
     if candidate.startswith(("http://", "https://")):
-        if fed or replayed or common:
+        if fed or replayed or common or html:
             raise InputError(
                 "an endpoint tells only logits", where=candidate, hint="--fed, --replayed, --common: leave"
             )
@@ -79,6 +81,8 @@ def command(
     )
     report = compare_recordings(sides)
     report = replace(report, remarks=(*remarks, *report.remarks))
+    if html is not None:
+        write_file(html, comparison_page(report, one.where, two.where).encode())
     document = _document(report, one, two) | {"logit_errors": dict(errors_at_the_end(report))}
     emit(document, as_json=as_json, output=output, render=lambda console: render_comparison(report, console))
     return EXIT_CODES[report.verdict]
