@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 class LiveBytes(TorchDispatchMode):
     """Counts the storages that operators give while it is entered; `peak` is the most that were alive at once.
 
-    What was there before does not count, nor what an operator takes and gives back inside.
+    What was there before does not count, nor meta tensors, nor what an operator takes and gives back inside.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class LiveBytes(TorchDispatchMode):
         given = func(*args, **(kwargs or {}))
         before = {id(leaf.untyped_storage()) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
         for leaf in tree_leaves(given):
-            if isinstance(leaf, torch.Tensor):
+            if isinstance(leaf, torch.Tensor) and not leaf.is_meta:
                 self._count(leaf.untyped_storage(), before)
         return given
 

@@ -63,7 +63,7 @@ def check_float8_experts(profile: ArchitectureProfile, dtype: torch.dtype, devic
     found = {
         None if profile.quantization is None else profile.quantization.format_of(spec)
         for spec, ahead in plain_tensors(profile)
-        if spec.num_experts and not ahead
+        if spec.num_experts and not ahead and not spec.path.endswith(".bias")  # biases are never packed
     }
     wrong = sorted("plain" if packing is None else str(packing) for packing in found if not _is_mxfp4(packing))
     if wrong or not found:

@@ -58,6 +58,14 @@ def test_where_scales_allow_it_is_the_same_model(folder: Path, dtype: str, kept:
     assert (workspace.hot.stats.hits > 0) == (kept > 0)
 
 
+def test_biases_of_experts_are_not_asked_for_mxfp4(tmp_path: Path, make_engine: Any) -> None:
+    """gpt-oss has them beside its packed matrices."""
+    write_tiny(resolve("recipe:gpt-oss-120b"), tmp_path)
+    plain, coded = make_engine(tmp_path), make_engine(tmp_path, expert_dtype="fp8")
+    assert torch.equal(coded.forward(IDS), plain.forward(IDS))
+    assert workspace_of(coded).encoded_blocks > 0
+
+
 def test_a_block_of_wider_span_is_counted_and_rounded(folder: Path, tmp_path: Path, make_engine: Any) -> None:
     """One group of 32 lies 2^20 below the rest of its block, too small to be felt, so it is looked at itself."""
     tensors = load_file(folder / "model.safetensors")
