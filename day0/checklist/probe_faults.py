@@ -252,6 +252,7 @@ FAULTS: Mapping[str, Fault] = {
     "stability.overload": Fault("the queue has no limit", inside.endless_queue),
     "stability.flood": Fault("requests fail under load", altered(loses_all)),
     "performance.load": Fault("requests fail", altered(loses_all)),
+    "performance.steady": Fault("requests fail", altered(loses_all)),
     "performance.memory": Fault("start takes 16 GiB more than planned", greedy_memory),
 }
 """By probe. `tests/checklist/test_every_check_can_fail.py` holds every shipped check against it."""

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
-from day0.checklist import probe_multimodal
+from day0.checklist import probe_multimodal, probe_segments
 from day0.checklist.probe_held import parameters_of
 from day0.checklist.probe_paths import engine_of
 from day0.checklist.target import CheckContext
@@ -24,6 +25,7 @@ from day0.runtime.models.decoder import Decoder
 from day0.runtime.models.relaid import without_copies
 from day0.runtime.vision.encoder import ImageEncoder
 from day0.runtime.vision.preprocess import ImageInput
+from day0.runtime.vision.preprocess_config import ImagePreprocessing
 
 
 @contextmanager
@@ -302,6 +304,20 @@ def shifted_image(context: CheckContext) -> Iterator[CheckContext]:
         return sound(ids, images=images, chunk=chunk)
 
     with patched(engine, "forward", forward):
+        yield context
+
+
+@contextmanager
+def patches_by_columns(context: CheckContext) -> Iterator[CheckContext]:
+    """Preprocessing that cuts an image into patches column by column."""
+    sound = probe_segments.preprocess_image
+
+    def cut(image: Image.Image, config: ImagePreprocessing) -> ImageInput:
+        made = sound(image, config)
+        rows = made.pixel_values.unflatten(0, (made.grid.rows, made.grid.columns))
+        return replace(made, pixel_values=rows.transpose(0, 1).flatten(0, 1))
+
+    with patched(probe_segments, "preprocess_image", cut):
         yield context
 
 

@@ -36,7 +36,7 @@ SHAPES = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
+class Sight:
     """What the vision probes work with."""
 
     engine: Engine
@@ -54,7 +54,7 @@ class _Sight:
         return image_spans(places, self.tower.encode_images(images), self.tower.cells(images))
 
 
-def _sight(context: CheckContext) -> _Sight | NotChecked:
+def sight_of(context: CheckContext) -> Sight | NotChecked:
     spec = context.profile.vision
     if spec is None:
         return NO_VISION
@@ -65,7 +65,7 @@ def _sight(context: CheckContext) -> _Sight | NotChecked:
         return NotChecked("skip", "the runtime has no tower for this model")
     if spec.placeholder_token_id is None:
         return NotChecked("skip", "the config names no token that stands for a piece of an image")
-    return _Sight(engine, engine.vision, spec.placeholder_token_id, image_preprocessing(context.files, spec))
+    return Sight(engine, engine.vision, spec.placeholder_token_id, image_preprocessing(context.files, spec))
 
 
 def _png(index: int, mode: str, width: int, height: int) -> bytes:
@@ -77,7 +77,7 @@ def _png(index: int, mode: str, width: int, height: int) -> bytes:
 
 def tokens(context: CheckContext) -> Outcome:
     """Images of many sizes and kinds: the tower gives as many vectors as the prompt leaves room for, all finite."""
-    sight = _sight(context)
+    sight = sight_of(context)
     if isinstance(sight, NotChecked):
         return sight
     wrong: list[str] = []
@@ -97,7 +97,7 @@ def tokens(context: CheckContext) -> Outcome:
 
 def batch(context: CheckContext) -> Outcome:
     """An image among others gives the vectors it gives alone: nothing leaks between images."""
-    sight = _sight(context)
+    sight = sight_of(context)
     if isinstance(sight, NotChecked):
         return sight
     images = [sight.image(index, *shape) for index, shape in enumerate(SHAPES[:5])]
@@ -118,12 +118,12 @@ def batch(context: CheckContext) -> Outcome:
 
 def order(context: CheckContext) -> Outcome:
     """Two images in a prompt: finite logits, other logits for another image, and for the images exchanged."""
-    sight = _sight(context)
+    sight = sight_of(context)
     if isinstance(sight, NotChecked):
         return sight
     engine = sight.engine
     first, second, third = (sight.image(index) for index in range(3))
-    places = _prompt_with(context, sight, [first, second])
+    places = prompt_with(context, sight, [first, second])
 
     def answer(*images: ImageInput) -> torch.Tensor:
         spans = sight.spans(places, images)
@@ -143,7 +143,7 @@ def order(context: CheckContext) -> Outcome:
     )
 
 
-def _prompt_with(context: CheckContext, sight: _Sight, images: list[ImageInput]) -> ExpandedPrompt:
+def prompt_with(context: CheckContext, sight: Sight, images: list[ImageInput]) -> ExpandedPrompt:
     text = random_ids(context, 40, 4)
     raw = [part for _ in images for part in (*text, sight.placeholder)] + list(text)
     return expand_placeholders(raw, [image.num_tokens for image in images], sight.placeholder)
@@ -151,11 +151,11 @@ def _prompt_with(context: CheckContext, sight: _Sight, images: list[ImageInput])
 
 def chunked(context: CheckContext, *, chunks: list[int] | None = None) -> Outcome:
     """A prompt with images, computed in chunks that cut through them, against one forward."""
-    sight = _sight(context)
+    sight = sight_of(context)
     if isinstance(sight, NotChecked):
         return sight
     images = [sight.image(index) for index in range(2)]
-    places = _prompt_with(context, sight, images)
+    places = prompt_with(context, sight, images)
     spans = sight.spans(places, images)
     whole = forward_outputs(sight.engine, places.token_ids, images=spans)
     errors = PathErrors(rounding_noise(sight.engine, places.token_ids, forward_outputs, spans))
@@ -166,7 +166,7 @@ def chunked(context: CheckContext, *, chunks: list[int] | None = None) -> Outcom
 
 def refusals(context: CheckContext) -> Outcome:
     """Broken images and prompts that do not fit their images are refused, never read as something else."""
-    sight = _sight(context)
+    sight = sight_of(context)
     if isinstance(sight, NotChecked):
         return sight
     accepted = []

@@ -70,5 +70,6 @@ PROBES: Mapping[str, Probe] = {
     "stability.overload": Probe(probe_stability.overload, _INSIDE),
     "stability.flood": Probe(probe_stability.flood, needs=("endpoint",)),
     "performance.load": Probe(probe_performance.load, _ASKS),
+    "performance.steady": Probe(probe_performance.steady, _ASKS),
     "performance.memory": Probe(probe_performance.memory, _INSIDE),
 }
