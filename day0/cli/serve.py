@@ -59,6 +59,7 @@ class Endpoint:
     api_key: str | None
     tool_call_parser: str | None = None
     reasoning_parser: str | None = None
+    request_seconds: float | None = None
 
 
 def command(
@@ -123,6 +124,9 @@ def command(
     reasoning_parser: Annotated[
         str | None, typer.Option(help="Style of the model's reasoning. Default: what its chat template shows.")
     ] = None,
+    request_timeout: Annotated[
+        float | None, typer.Option(min=0.001, help="Seconds that an answer may take in all. Default: no limit.")
+    ] = None,
     engine_python: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="Interpreter that has another engine. Default: DAY0_ENGINE_PYTHON, our own."),
@@ -170,6 +174,8 @@ def command(
     if api_key == "":
         raise InputError("the key is empty, which would let everybody in", where="--api-key", hint="leave it out")
     if engine is not EngineName.DAY0:
+        if request_timeout is not None:
+            raise InputError("that is for our own server", where="--request-timeout", hint="leave it out")
         names = {
             "served_model_name": served_model_name,
             "tool_call_parser": tool_call_parser,
@@ -181,7 +187,9 @@ def command(
         return _hand_over(other, form if dry_run else None)
     _refuse_options_of_others(engine_python, engine_arg, status_port, form)
     settings = _settings(plan, model, given)
-    endpoint = Endpoint(host, port, served_model_name or model, api_key, tool_call_parser, reasoning_parser)
+    endpoint = Endpoint(
+        host, port, served_model_name or model, api_key, tool_call_parser, reasoning_parser, request_timeout
+    )
     if dry_run:
         write_stdout(f"{_command_line(model, settings, endpoint)}\n".encode())
         return ExitCode.YES
@@ -226,6 +234,7 @@ def _command_line(model: str, settings: EngineSettings, endpoint: Endpoint) -> s
         "--served-model-name": endpoint.served_name,
         "--tool-call-parser": endpoint.tool_call_parser,
         "--reasoning-parser": endpoint.reasoning_parser,
+        "--request-timeout": endpoint.request_seconds,
         "--device": settings.device,
         "--dtype": settings.dtype,
         "--kv-dtype": settings.kv_dtype,
@@ -281,7 +290,9 @@ def _serve(model: str, settings: EngineSettings, endpoint: Endpoint) -> ExitCode
             api_key=endpoint.api_key,
             tool_call_parser=endpoint.tool_call_parser,
             reasoning_parser=endpoint.reasoning_parser,
+            request_seconds=endpoint.request_seconds,
             sight=sight,
+            command=_command_line(model, settings, endpoint),
         )
         asyncio.run(HttpServer(app, worker, listener, log=log, end_at_once=_end_at_once).run())
     return _end(worker)

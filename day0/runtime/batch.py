@@ -94,12 +94,13 @@ class ImageSpan:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt to complete. `id` is unique among the requests an engine holds."""
+    """One prompt to complete. `id` is unique in an engine; its queue is fair between `client`s."""
 
     id: str
     prompt_ids: tuple[int, ...]
     params: SamplingParams = field(default_factory=SamplingParams)
     images: tuple[ImageSpan, ...] = ()
+    client: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from math import ceil
 
 from day0.runtime.batch import FinishReason
 from day0.runtime.cache.manager import CacheManager
 from day0.runtime.cache.prefix import Prefix
+from day0.runtime.engine.fair_queue import FairQueue
 from day0.runtime.engine.sequence import QueueFull, Sequence
 
 
@@ -26,7 +26,9 @@ class Chunk:
 
 
 class Scheduler:
-    """First come, first served. When pages run out, the sequence that came last gives up its own and waits again.
+    """Whose turn it is says FairQueue; of one client, first come, first served.
+
+    When pages run out, the sequence that came last gives up its own and waits again.
 
     A new sequence is let in only if `watermark` of the pages stays free beside those that run.
     """
@@ -44,13 +46,13 @@ class Scheduler:
         self.max_num_batched_tokens = max_num_batched_tokens
         self.max_queue = max_queue
         self.reserve = ceil(watermark * cache.pages.num_pages)
-        self.waiting: deque[Sequence] = deque()
+        self.waiting = FairQueue(max_queue)
         self.running: list[Sequence] = []
         self.num_preemptions = 0
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence; raises QueueFull past the limit."""
-        self.check_queue(len(self.waiting))
+        self.waiting.check(sequence.request.client)
         self.waiting.append(sequence)
 
     def check_queue(self, waiting: int) -> None:
@@ -78,6 +80,8 @@ class Scheduler:
             chunks += self._admit(budget)
         else:  # who just had to go would only be in the way again: nobody is let in
             chunks = [chunk for chunk in chunks if chunk.sequence in self.running]
+        for chunk in chunks:
+            self.waiting.charge(chunk.sequence.request.client, chunk.length)
         return sorted(chunks, key=lambda chunk: chunk.length > 1)
 
     def _make_room(self, sequence: Sequence, length: int) -> bool:
@@ -107,18 +111,18 @@ class Scheduler:
         self.running.remove(sequence)
         self._close(sequence, keep)
         sequence.computed, sequence.stops = 0, ()
-        self.waiting.appendleft(sequence)
+        self.waiting.put_back(sequence)
 
     def _admit(self, budget: int) -> list[Chunk]:
         """Start waiting sequences while there is budget, a seat, and room for all their tokens at once."""
         chunks = []
         while self.waiting and budget > 0 and len(self.running) < self.max_num_seqs:
-            sequence = self.waiting[0]
+            sequence = self.waiting.first()
             prefix = self.cache.match(sequence.names, sequence.token_ids)
             reserve = self.reserve if self.running else 0
             if not self.cache.can_open(len(sequence.token_ids), prefix, reserve):
                 break
-            self.waiting.popleft()
+            self.waiting.pop()
             self._start(sequence, prefix)
             length = sequence.next_length(budget)
             chunks.append(Chunk(sequence, length))

@@ -105,7 +105,7 @@ async def _events(generation: Generation, writer: Writer, *, with_usage: bool) -
             written = writer.chunk(piece)
             if written is not None:
                 yield _event(written)
-    except Day0Error as error:
+    except (Day0Error, ApiError) as error:
         # The status has been sent; what is left is to say so in the stream and to leave it without its end mark.
         yield b"data: " + as_api_error(error).encoded() + b"\n\n"
         return

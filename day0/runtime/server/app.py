@@ -21,6 +21,7 @@ from day0.runtime.server.errors import as_api_error
 from day0.runtime.server.guard import Guard
 from day0.runtime.server.images import Sight
 from day0.runtime.server.metrics import Metrics
+from day0.runtime.server.page import page_router
 from day0.runtime.server.service import Service
 from day0.runtime.server.status import status_router
 from day0.runtime.server.styles import Styles
@@ -55,17 +56,23 @@ def create_app(
     tool_call_parser: str | None = None,
     reasoning_parser: str | None = None,
     sight: Sight | None = None,
+    request_seconds: float | None = None,
+    command: str | None = None,
 ) -> FastAPI:
-    """The application for one worker, which may still be loading. `log` is given one line per request.
+    """The application for one worker, which may still be loading. `log` is given one line per request,
+    `command` is shown as what started it.
 
     Raises InputError for a parser that nobody has.
     """
     styles = Styles.of(tokenizer.chat_template, tools=tool_call_parser, reasoning=reasoning_parser)
-    service = Service(worker, tokenizer, served_name, Metrics(worker, served_name), log, stall_seconds, styles, sight)
+    metrics = Metrics(worker, served_name)
+    service = Service(worker, tokenizer, served_name, metrics, log, stall_seconds, styles, sight, request_seconds)
     # The pages at docs_url load scripts from elsewhere, so they stay off; the schema itself is at /openapi.json.
     app = FastAPI(title="day0", version=day0.__version__, docs_url=None, redoc_url=None)
     for router in (status_router, completions_router, chat_router, tokenize_router):
         app.include_router(router(service), responses=ERROR_RESPONSES)
+
+    app.include_router(page_router(command), responses=ERROR_RESPONSES)
 
     def answer_error(request: Request, error: Exception) -> Response:
         told = as_api_error(error)

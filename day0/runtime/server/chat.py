@@ -47,6 +47,7 @@ def chat_router(service: Service) -> APIRouter:
             body.stop_strings(),
             visible,
             prompt.images,
+            request.state.client,
         )
         readers = [
             service.styles.reader(prompt.text, schemas=tools.schemas, as_list=tools.forced is not None) for _ in params

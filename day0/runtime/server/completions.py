@@ -47,7 +47,7 @@ def completions_router(service: Service) -> APIRouter:
             vocab_size=service.tokenizer.vocab_size,
         )
         request_id = request.state.request_id
-        generation = Generation(service, request_id, prompts, params, body.stop_strings())
+        generation = Generation(service, request_id, prompts, params, body.stop_strings(), client=request.state.client)
         writer = CompletionWriter(service, request_id, generation.num_choices, body)
         return await answer(request, generation, body, writer)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -57,9 +58,11 @@ class Generation:
         stop: Sequence[str],
         visible: Mapping[int, str] | None = None,
         images: PromptImages | None = None,
+        client: str = "",
     ) -> None:
         """`params` are those of the choices of one prompt; every prompt gets the same. `visible` are control tokens
-        that belong to the text, `images` those among the tokens of every prompt."""
+        that belong to the text, `images` those among the tokens of every prompt, `client` who
+        asks."""
         self._service = service
         self._request_id = request_id
         self._accepted_at = time.monotonic()
@@ -71,7 +74,7 @@ class Generation:
         self._choices: dict[str, _Choice] = {}
         for number, prompt in enumerate(prompts):
             for choice_params in params:
-                request = Request(uuid4().hex, prompt, choice_params)
+                request = Request(uuid4().hex, prompt, choice_params, client=client)
                 choice = _Choice(len(self._requests), number, TextStream(service.tokenizer, stop, visible), len(prompt))
                 self._requests.append(request)
                 self._choices[request.id] = choice
@@ -101,7 +104,7 @@ class Generation:
     async def pieces(self) -> AsyncIterator[Piece]:
         """Pieces of all choices as the engine makes them; ends when every choice has ended."""
         assert self._stream is not None, "start comes first"
-        async for output in self._stream:
+        while (output := await self._next(self._stream)) is not None:
             now = time.monotonic()
             if self._first_token_at is None:
                 self._first_token_at = now
@@ -110,6 +113,19 @@ class Generation:
                 self._service.metrics.between_tokens(now - choice.token_at)
             choice.token_at = now
             yield self._advance(output)
+
+    async def _next(self, stream: TokenStream) -> TokenOutput | None:
+        """The next token; None at the end. Raises ApiError once the request has had all its time."""
+        limit = self._service.request_seconds
+        if limit is None:
+            return await anext(stream, None)
+        left = self._accepted_at + limit - time.monotonic()
+        try:
+            async with asyncio.timeout(left):
+                return await anext(stream, None)
+        except TimeoutError as error:
+            message = f"the answer was not whole within {limit:g} seconds, the time of a request on this server"
+            raise ApiError(504, message, kind="server_error", code="request_timeout") from error
 
     def close(self) -> None:
         """Give up what still runs and hand in the request's record, once."""

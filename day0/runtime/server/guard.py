@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from day0.runtime.server.errors import ApiError
 
-OPEN_PATHS = frozenset({"/health", "/metrics", "/version"})
-"""What a load balancer or a scraper reads without a key."""
+OPEN_PATHS = frozenset({"/", "/health", "/metrics", "/version"})
+"""What a load balancer or a scraper reads without a key, and the page that asks for one."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -33,7 +33,10 @@ class Guard:
             return
         headers = Headers(scope=scope)
         request_id = _request_id(headers.get("x-request-id", ""))
-        scope.setdefault("state", {})["request_id"] = request_id
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        # All clients have one key, so the address tells them apart (behind a proxy on this host, what it forwards).
+        state["client"] = (scope.get("client") or ("", 0))[0]
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -7,14 +7,19 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from day0.errors import EnvironmentFault, InputError
 from day0.runtime.engine.worker import EngineWorker, WorkerState
+from day0.runtime.server.protocol import MAX_HEAD_BYTES, GuardedProtocol, Patience
 
 CONNECTION_BACKLOG = 2048
+SEND_BUFFER_BYTES = 256 * 2**10
+"""What the kernel keeps of an answer for a client that does not read."""
 SLOW_READER_SECONDS = 10
 """How long the end waits for clients to read the last of their answers, after the engine is done."""
 
@@ -34,6 +39,7 @@ def bind(host: str, port: int) -> socket.socket:
         raise InputError(f"{host!r} is no name of a host", where="--host", hint="give an address") from error
     listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # taken over by every connection
     try:
         listener.bind(address)
     except OSError as error:
@@ -63,6 +69,7 @@ class HttpServer:
         *,
         log: Callable[[str], None],
         end_at_once: Callable[[], None],
+        patience: Patience = Patience(),
     ) -> None:
         self._worker = worker
         self._listener = listener
@@ -76,6 +83,8 @@ class HttpServer:
                 access_log=False,
                 lifespan="off",
                 ws="none",
+                http=cast(type[asyncio.Protocol], partial(GuardedProtocol, patience=patience)),
+                h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 server_header=False,
                 timeout_graceful_shutdown=SLOW_READER_SECONDS,
             )

@@ -35,7 +35,8 @@ class ChatPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One served model. `stall_seconds` is how long a step may take before the engine counts as stuck."""
+    """One served model. `stall_seconds` is how long a step may take before the engine counts as stuck,
+    `request_seconds` how long an answer may take in all."""
 
     worker: EngineWorker
     tokenizer: Tokenizer
@@ -45,6 +46,7 @@ class Service:
     stall_seconds: float
     styles: Styles
     sight: Sight | None = None
+    request_seconds: float | None = None
     started: float = field(default_factory=time.time)
     # A long prompt takes long to encode, so it leaves the event loop; one at a time, as the tokenizer keeps state.
     _tokenizing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))

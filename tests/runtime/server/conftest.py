@@ -22,6 +22,7 @@ from day0.runtime.engine.load import load_engine
 from day0.runtime.engine.worker import EngineWorker
 from day0.runtime.server.app import create_app
 from day0.runtime.server.lifecycle import HttpServer, bind
+from day0.runtime.server.protocol import Patience
 from day0.runtime.tokenizer import Tokenizer
 from day0.source.resolve import resolve
 
@@ -67,13 +68,23 @@ def serve() -> Iterator[Callable[..., Served]]:
     """`serve(load, tokenizer, name, **options of create_app)` starts a server that ends with the module's tests."""
     started: list[tuple[Served, threading.Thread]] = []
 
-    def start(load: Callable[[], Any], tokenizer: Any, name: str = "tiny", *, ready: bool = True, **options: Any):
+    def start(
+        load: Callable[[], Any],
+        tokenizer: Any,
+        name: str = "tiny",
+        *,
+        ready: bool = True,
+        patience: Patience | None = None,
+        **options: Any,
+    ):
         listener = bind("127.0.0.1", 0)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         worker = EngineWorker(load)
         lines: list[str] = []
         app = create_app(worker, tokenizer, name, log=lines.append, **options)
-        server = HttpServer(app, worker, listener, log=lines.append, end_at_once=lambda: None)
+        server = HttpServer(
+            app, worker, listener, log=lines.append, end_at_once=lambda: None, patience=patience or Patience()
+        )
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=lambda: loop.run_until_complete(server.run(signals=())), daemon=True)
         thread.start()
@@ -99,13 +110,13 @@ def tokenizer(tiny_llama: Path) -> Tokenizer:
     return Tokenizer.from_folder(tiny_llama)
 
 
-def loader(folder: Path) -> Callable[[], Engine]:
+def loader(folder: Path, *, max_num_seqs: int = 32) -> Callable[[], Engine]:
     files = resolve(str(folder))
-    return partial(load_engine, files, read_profile(files), EngineSettings(device="cpu", max_num_seqs=32))
+    return partial(load_engine, files, read_profile(files), EngineSettings(device="cpu", max_num_seqs=max_num_seqs))
 
 
 @pytest.fixture(scope="session")
-def load_from() -> Callable[[Path], Callable[[], Engine]]:
+def load_from() -> Callable[..., Callable[[], Engine]]:
     """`load_from(folder)` is what a server loads its engine with."""
     return loader
 
@@ -133,3 +144,9 @@ def scripted(serve: Callable[..., Served], scripted_engine: Any, tokenizer: Toke
         return served
 
     return start
+
+
+@pytest.fixture(name="until", scope="session")
+def until_fixture() -> Callable[..., None]:
+    """`until(holds, seconds)` waits for what must come true."""
+    return until
