@@ -196,82 +196,100 @@ def _no_call_index(documents: list[Document]) -> None:
         call.pop("index", None)
 
 
+COMPLETIONS: Mapping[str, WireFault] = {
+    "the start token is not counted": WireFault(
+        "wire.completions", "prompt-tokens", whole(add_usage(prompt_tokens=-1, total_tokens=-1))
+    ),
+    "the total forgets the answer": WireFault("wire.completions", "total-tokens", whole(add_usage(total_tokens=-1))),
+    "one token too many is counted": WireFault(
+        "wire.completions", "completion-tokens", whole(add_usage(completion_tokens=1, total_tokens=1))
+    ),
+    "every end is a stop": WireFault("wire.completions", "finish-reason", whole(set_choice(finish_reason="stop"))),
+    "no reason to end": WireFault("wire.completions", "finish-reason", whole(set_choice(finish_reason=None))),
+    "the stop text stays": WireFault("wire.completions", "stop-text", only_with("stop", _keep_stop)),
+    "a stop text is told as length": WireFault(
+        "wire.completions", "finish-reason", only_with("stop", whole(set_choice(finish_reason="length")))
+    ),
+    "a log probability is lost": WireFault(
+        "wire.completions", "logprobs-count", only_with("logprobs", whole(_lose_logprob))
+    ),
+    "probabilities for their logarithms": WireFault(
+        "wire.completions", "logprobs-values", only_with("logprobs", whole(_probabilities))
+    ),
+    "one choice where two were asked for": WireFault(
+        "wire.completions", "choices", only_with("n", whole(lambda document: document["choices"].pop()))
+    ),
+    "choices all numbered 0": WireFault("wire.completions", "choices", only_with("n", whole(set_choice(index=0)))),
+    "another model's name": WireFault(
+        "wire.completions", "model", whole(lambda document: document.update(model="other"))
+    ),
+}
+
+STREAMS: Mapping[str, WireFault] = {
+    "a stream called JSON": WireFault(
+        "wire.streams", "content-type", raw_stream(lambda reply: replace(reply, content_type="application/json"))
+    ),
+    "no end mark": WireFault(
+        "wire.streams",
+        "done",
+        raw_stream(lambda reply: replace(reply, text=reply.text.replace("data: [DONE]\n\n", ""))),
+    ),
+    "no empty line between events": WireFault(
+        "wire.streams", "framing", raw_stream(lambda reply: replace(reply, text=reply.text.replace("}\n\n", "}\n")))
+    ),
+    "an id per chunk": WireFault("wire.streams", "constant-id", chunks(_other_ids)),
+    "chunks that say they are whole": WireFault("wire.streams", "object", chunks(_other_object)),
+    "the first character is lost": WireFault("wire.streams", "stream-text", chunks(_lose_text)),
+    "a character is cut in two": WireFault("wire.streams", "split-character", chunks(_cut_character)),
+    "a stream without reason to end": WireFault("wire.streams", "stream-finish", chunks(_no_finish)),
+    "a reason to end in every chunk": WireFault("wire.streams", "stream-finish", chunks(_many_finishes)),
+    "no usage in the stream": WireFault("wire.streams", "stream-usage", only_with("stream_options", chunks(_no_usage))),
+    "another usage in the stream": WireFault("wire.streams", "stream-usage", chunks(_other_usage)),
+    "no role in the first delta": WireFault("wire.streams", "role", chunks(_no_role)),
+}
+
+TOOLS: Mapping[str, WireFault] = {
+    "arguments as an object": WireFault(
+        "wire.tools",
+        "tool-arguments",
+        calls(lambda call: call["function"].update(arguments=json.loads(call["function"]["arguments"]))),
+    ),
+    "arguments beyond the schema": WireFault(
+        "wire.tools", "tool-arguments", calls(lambda call: call["function"].update(arguments='{"city": "Rome"}'))
+    ),
+    "a tool that was not offered": WireFault(
+        "wire.tools", "tool-calls", calls(lambda call: call["function"].update(name="get_time"))
+    ),
+    "calls without ids": WireFault("wire.tools", "tool-ids", calls(lambda call: call.update(id=""))),
+    "calls that end by stop": WireFault(
+        "wire.tools", "tool-calls", whole(set_choice(finish_reason="stop"), chats=True)
+    ),
+    "the last brace is lost in a stream": WireFault("wire.tools", "stream-tools", chunks(_lose_arguments)),
+    "streamed calls without index": WireFault("wire.tools", "stream-tools", chunks(_no_call_index)),
+}
+
+REFUSALS: Mapping[str, WireFault] = {
+    "nonsense is answered with 500": WireFault(
+        "wire.refusals", "refusal-status", refusal(lambda reply: replace(reply, status=500))
+    ),
+    "nonsense is taken": WireFault(
+        "wire.refusals", "refusal-status", refusal(lambda reply: replace(reply, status=200, text="{}"))
+    ),
+    "a refusal as plain text": WireFault(
+        "wire.refusals", "refusal-body", refusal(lambda reply: replace(reply, text="Bad Request"))
+    ),
+}
+
+
 def wire_faults(end_text: str) -> Mapping[str, WireFault]:
     """All faults by what is wrong, in words; `end_text` is how the model's end token is spelled."""
-    completions, streams, chat = "wire.completions", "wire.streams", "wire.chat"
-    tools, refusals = "wire.tools", "wire.refusals"
-    return {
-        "the start token is not counted": WireFault(
-            completions, "prompt-tokens", whole(add_usage(prompt_tokens=-1, total_tokens=-1))
-        ),
-        "the total forgets the answer": WireFault(completions, "total-tokens", whole(add_usage(total_tokens=-1))),
-        "one token too many is counted": WireFault(
-            completions, "completion-tokens", whole(add_usage(completion_tokens=1, total_tokens=1))
-        ),
-        "every end is a stop": WireFault(completions, "finish-reason", whole(set_choice(finish_reason="stop"))),
-        "no reason to end": WireFault(completions, "finish-reason", whole(set_choice(finish_reason=None))),
-        "the stop text stays": WireFault(completions, "stop-text", only_with("stop", _keep_stop)),
-        "a stop text is told as length": WireFault(
-            completions, "finish-reason", only_with("stop", whole(set_choice(finish_reason="length")))
-        ),
-        "a log probability is lost": WireFault(
-            completions, "logprobs-count", only_with("logprobs", whole(_lose_logprob))
-        ),
-        "probabilities for their logarithms": WireFault(
-            completions, "logprobs-values", only_with("logprobs", whole(_probabilities))
-        ),
-        "one choice where two were asked for": WireFault(
-            completions, "choices", only_with("n", whole(lambda document: document["choices"].pop()))
-        ),
-        "choices all numbered 0": WireFault(completions, "choices", only_with("n", whole(set_choice(index=0)))),
-        "another model's name": WireFault(completions, "model", whole(lambda document: document.update(model="other"))),
-        "a stream called JSON": WireFault(
-            streams, "content-type", raw_stream(lambda reply: replace(reply, content_type="application/json"))
-        ),
-        "no end mark": WireFault(
-            streams, "done", raw_stream(lambda reply: replace(reply, text=reply.text.replace("data: [DONE]\n\n", "")))
-        ),
-        "no empty line between events": WireFault(
-            streams, "framing", raw_stream(lambda reply: replace(reply, text=reply.text.replace("}\n\n", "}\n")))
-        ),
-        "an id per chunk": WireFault(streams, "constant-id", chunks(_other_ids)),
-        "chunks that say they are whole": WireFault(streams, "object", chunks(_other_object)),
-        "the first character is lost": WireFault(streams, "stream-text", chunks(_lose_text)),
-        "a character is cut in two": WireFault(streams, "split-character", chunks(_cut_character)),
-        "a stream without reason to end": WireFault(streams, "stream-finish", chunks(_no_finish)),
-        "a reason to end in every chunk": WireFault(streams, "stream-finish", chunks(_many_finishes)),
-        "no usage in the stream": WireFault(streams, "stream-usage", only_with("stream_options", chunks(_no_usage))),
-        "another usage in the stream": WireFault(streams, "stream-usage", chunks(_other_usage)),
-        "no role in the first delta": WireFault(streams, "role", chunks(_no_role)),
+    chat = {
         "the template is applied twice": WireFault(
-            chat, "prompt-tokens", whole(add_usage(prompt_tokens=5, total_tokens=5), chats=True)
+            "wire.chat", "prompt-tokens", whole(add_usage(prompt_tokens=5, total_tokens=5), chats=True)
         ),
-        "the end token is shown": WireFault(chat, "control-text", whole(_control_text(end_text), chats=True)),
-        "arguments as an object": WireFault(
-            tools,
-            "tool-arguments",
-            calls(lambda call: call["function"].update(arguments=json.loads(call["function"]["arguments"]))),
-        ),
-        "arguments beyond the schema": WireFault(
-            tools, "tool-arguments", calls(lambda call: call["function"].update(arguments='{"city": "Rome"}'))
-        ),
-        "a tool that was not offered": WireFault(
-            tools, "tool-calls", calls(lambda call: call["function"].update(name="get_time"))
-        ),
-        "calls without ids": WireFault(tools, "tool-ids", calls(lambda call: call.update(id=""))),
-        "calls that end by stop": WireFault(tools, "tool-calls", whole(set_choice(finish_reason="stop"), chats=True)),
-        "the last brace is lost in a stream": WireFault(tools, "stream-tools", chunks(_lose_arguments)),
-        "streamed calls without index": WireFault(tools, "stream-tools", chunks(_no_call_index)),
-        "nonsense is answered with 500": WireFault(
-            refusals, "refusal-status", refusal(lambda reply: replace(reply, status=500))
-        ),
-        "nonsense is taken": WireFault(
-            refusals, "refusal-status", refusal(lambda reply: replace(reply, status=200, text="{}"))
-        ),
-        "a refusal as plain text": WireFault(
-            refusals, "refusal-body", refusal(lambda reply: replace(reply, text="Bad Request"))
-        ),
+        "the end token is shown": WireFault("wire.chat", "control-text", whole(_control_text(end_text), chats=True)),
     }
+    return {**COMPLETIONS, **STREAMS, **chat, **TOOLS, **REFUSALS}
 
 
 def wire_fault(what: str) -> Callable[[CheckContext], AbstractContextManager[CheckContext]]:

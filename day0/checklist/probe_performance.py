@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from day0.checklist.checklist import Measured, Outcome
 from day0.checklist.figures import LoadFigures, MemoryPeak, Timing, load_figures
+from day0.checklist.gate import ROUNDS, geometric_mean
 from day0.checklist.probe_runtime import RuntimeTarget
 from day0.checklist.probe_text import first_fault
 from day0.checklist.prompts import prompt_ids
-from day0.checklist.target import Ask, CheckContext
+from day0.checklist.target import Answer, Ask, CheckContext
+
+SETTLED = 0.05
+MOST_WARM_UP = 8
 
 
 def load(
@@ -32,12 +38,7 @@ def load(
     started = time.perf_counter()
     answers = context.target.ask(asks, concurrency=concurrency)
     wall = time.perf_counter() - started
-    timings = [
-        Timing(answer.arrivals, answer.completion_tokens or len(answer.arrivals))
-        for answer in answers
-        if answer.fate == "done"
-    ]
-    timed = [timing for timing in timings if timing.arrivals and timing.tokens > 1]
+    timed = timings_of(answers)
     if not timed:
         nothing = dict.fromkeys(("ttft_ms", "tpot_ms", "tokens_per_s"))
         message = first_fault(answers) or "no request gave two tokens"
@@ -61,6 +62,80 @@ def _summary(figures: LoadFigures) -> str:
         f"{figures.ttft_ms:.1f} ms to the first token, {figures.tpot_ms:.2f} ms per token, "
         f"{figures.tokens_per_s:.0f} tokens/s"
     )
+
+
+def steady(
+    context: CheckContext,
+    *,
+    concurrency: int = 1,
+    rounds: int = 12,
+    requests: int = 2,
+    prompt_tokens: int = 32,
+    max_tokens: int = 16,
+) -> Outcome:
+    """Rounds of one load after a warm-up, each with figures of its own: what a baseline's noise is known from.
+
+    Warm is a round that is not more than a twentieth faster than the one before it; these rounds are not measured.
+    """
+    limit = context.target.max_model_len()
+    if limit is not None:
+        max_tokens = min(max_tokens, max(2, limit // 2))
+        prompt_tokens = min(prompt_tokens, limit - max_tokens)
+    asks = [Ask(prompt_ids(context, index, prompt_tokens), max_tokens, stream=True) for index in range(requests)]
+    warm_up = _warm_up(context, asks, concurrency)
+    answers: list[Answer] = []
+    figures: list[LoadFigures] = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        answered = context.target.ask(asks, concurrency=concurrency)
+        wall = time.perf_counter() - started
+        answers += answered
+        timed = timings_of(answered)
+        if timed:
+            figures.append(load_figures(timed, concurrency, wall))
+    miscounted = sum(answer.completion_tokens != max_tokens for answer in answers if answer.fate == "done")
+    return Measured(
+        inspected=len(answers),
+        values={
+            "unanswered": len(answers) - sum(figure.requests for figure in figures),
+            "miscounted": miscounted,
+            "warm_up_rounds": warm_up,
+            **round_values(figures),
+        },
+        message=first_fault(answers),
+    )
+
+
+def _warm_up(context: CheckContext, asks: list[Ask], concurrency: int) -> int:
+    """How many rounds it took until one was no faster than the one before by more than `SETTLED`."""
+    before = math.inf
+    for number in range(1, MOST_WARM_UP + 1):
+        started = time.perf_counter()
+        context.target.ask(asks, concurrency=concurrency)
+        seconds = time.perf_counter() - started
+        if seconds >= (1 - SETTLED) * before:
+            return number
+        before = seconds
+    return MOST_WARM_UP
+
+
+def timings_of(answers: Sequence[Answer]) -> list[Timing]:
+    """Timings of the answers that came with two tokens or more."""
+    timings = [
+        Timing(answer.arrivals, answer.completion_tokens or len(answer.arrivals))
+        for answer in answers
+        if answer.fate == "done"
+    ]
+    return [timing for timing in timings if timing.arrivals and timing.tokens > 1]
+
+
+def round_values(figures: Sequence[LoadFigures]) -> dict[str, object]:
+    """What `slowdown_of_baseline` judges: the geometric mean over the rounds of each figure, and the rounds."""
+    values: dict[str, object] = {}
+    for name in ("ttft_ms", "tpot_ms"):
+        rounds = [getattr(figure, name) for figure in figures]
+        values |= {name: geometric_mean(rounds), name + ROUNDS: rounds}
+    return values
 
 
 def memory(context: CheckContext, *, concurrency: int = 4, prompt_tokens: int = 64, max_tokens: int = 16) -> Outcome:
