@@ -58,7 +58,7 @@ class Process:
     def end(self, seconds: float = 30.0) -> tuple[int, str]:
         """Wait for the end; exit status and stdout. The rest of stderr goes to `lines`."""
         status = self.process.wait(seconds)
-        while (line := self._arriving.get(timeout=5)) is not None:
+        while (line := self._arriving.get(timeout=seconds)) is not None:
             self.lines.append(line)
         return status, self.process.stdout.read()
 
@@ -166,14 +166,14 @@ def test_ranks_serve_as_one_and_end_together(tiny_llama: Path, ending: str):
     with serving(str(tiny_llama), "--port", "0", "--device", "cpu", "--tp", "2") as server:
         url = server.line(r"ready on (http://\S+)")[1]
         body = {"model": str(tiny_llama), "prompt": [5, 6, 7], "max_tokens": 4}
-        assert httpx.post(f"{url}/v1/completions", json=body).json()["usage"]["completion_tokens"] > 0
+        assert httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()["usage"]["completion_tokens"] > 0
         (rank,) = other_ranks(server)
         if ending == "SIGTERM":
             server.process.send_signal(signal.SIGTERM)
             assert server.end()[0] == 0
         else:
             rank.kill()
-            assert server.end()[0] == 3
+            assert server.end(60)[0] == 3
             said = "\n".join(server.lines)
             assert "rank 1 of 2 was killed by SIGKILL" in said and "rank-1.log" in said
         psutil.wait_procs([rank], timeout=10)

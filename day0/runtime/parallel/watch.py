@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,8 +13,9 @@ import torch.distributed as dist
 from day0.errors import EnvironmentFault
 
 BEAT_SECONDS = 1.0
-SILENT_SECONDS = 6.0
-"""A rank that has said nothing for so long is taken for dead."""
+SILENT_BEATS = 6
+"""A rank that has said nothing for so many beats of one's own is taken for dead. A clock would say so of everybody
+after the whole machine has stood still."""
 GRACE_SECONDS = 2.0
 """How long a rank may stay in a collective once another is dead, before it is woken."""
 EXPLAIN_SECONDS = 9.0
@@ -122,12 +122,11 @@ class Watch:
 
     def _beat(self, store: dist.TCPStore) -> None:
         names = [f"{ALIVE}/{rank}" for rank in range(self.size)]
-        seen: dict[int, tuple[bytes, float]] = {}
+        seen: dict[int, tuple[bytes, int]] = {}
         number = 0
         while not self._stopped.wait(BEAT_SECONDS):
             number += 1
             store.set(names[self.rank], str(number))
-            now = time.monotonic()
             if store.check([DEATH]):
                 message, _, log = store.get(DEATH).decode().partition("\n")
                 self._note(message, log)
@@ -136,8 +135,8 @@ class Watch:
                     continue  # it is still on its way: `joining` waits for it
                 said = store.get(name)
                 if seen.get(rank, (None, 0.0))[0] != said:
-                    seen[rank] = (said, now)
-                elif now - seen[rank][1] > SILENT_SECONDS and rank != self.rank:
-                    self.report(rank, f"has said nothing for {SILENT_SECONDS:.0f} s")
+                    seen[rank] = (said, number)
+                elif number - seen[rank][1] >= SILENT_BEATS and rank != self.rank:
+                    self.report(rank, f"has said nothing for {SILENT_BEATS * BEAT_SECONDS:.0f} s")
             if self.death is not None:
                 return

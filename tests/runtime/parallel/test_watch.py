@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -89,7 +90,8 @@ def test_a_frozen_rank_is_noticed_too(leader: subprocess.Popen[str]) -> None:
     try:
         _, said = leader.communicate(timeout=60)
     finally:
-        os.kill(two, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # rank 0 has ended it
+            os.kill(two, signal.SIGKILL)
     assert time.monotonic() - frozen < SECONDS + 2.0
     assert leader.returncode == 3
     assert "rank 2 of 3 has said nothing for 6 s" in said
@@ -100,3 +102,17 @@ def test_nobody_outlives_rank_0(leader: subprocess.Popen[str]) -> None:
     leader.kill()
     leader.communicate()
     assert all(gone(pid) for pid in children)
+
+
+@pytest.mark.slow
+def test_after_the_whole_machine_stood_still_nobody_is_taken_for_dead(leader: subprocess.Popen[str]) -> None:
+    everybody = [leader.pid, *pids(leader)]
+    time.sleep(3.0)  # each has heard of each
+    for pid in everybody:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(9.0)
+    for pid in everybody:
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.5)
+    time.sleep(2.0)
+    assert leader.poll() is None and not any(gone(pid, 0.1) for pid in everybody)
