@@ -21,8 +21,9 @@ from day0.profile.read import read_profile
 from day0.runtime.engine.engine import Engine
 from day0.source.resolve import resolve
 
-CHECKS = ("loading.values", "numerics.reference", "numerics.cached", "numerics.chunked")
-"""What is to notice: a weight in the wrong place, another number than the reference's, another one by another road."""
+CHECKS = ("loading.values", "text.resumed", "numerics.reference", "numerics.cached", "numerics.chunked")
+"""What is to notice: a weight in the wrong place, an answer that goes on otherwise, another number than the
+reference's, another one by another road."""
 QUICK = ("llama-3.1-8b", 9)
 """By default one in so many faults of this model is tried; the others are slow."""
 TRIED = tuple(
