@@ -57,6 +57,7 @@ def command(
     offload: options.Offload = None,
     weight_budget: options.WeightBudget = None,
     expert_cache_bytes: options.ExpertCacheBytes = None,
+    expert_dtype: options.ExpertDtype = None,
     rank_by: options.RankBy = options.Goal.THROUGHPUT,
     most_context: options.MostContext = False,
     fewest_gpus: options.FewestGpus = False,
@@ -68,6 +69,8 @@ def command(
 ) -> ExitCode:
     """Find the layouts of MODEL that fit a cluster, or check one."""
     started = time.perf_counter()
+    if engine is options.Engine.TRANSFORMERS:
+        raise _no_plan_for_transformers()
     if emit is not None and json:
         raise InputError("--emit and --json both print on stdout", hint="--emit with --output FILE gives both")
     saved = read_plan(load) if load is not None else None
@@ -90,6 +93,7 @@ def command(
         "offload": offload,
         "weight_budget": weight_budget,
         "expert_cache_bytes": expert_cache_bytes,
+        "expert_dtype": expert_dtype,
     }
     workload = _workload(saved, profile, asked)
     planner = Planner(profile, machines, accounting, workload, files.weight_bytes, unsaid_packing(files, profile))
@@ -114,6 +118,15 @@ def command(
         return _exit_code(answer)
     emit_document(document, as_json=False, output=output, render=lambda console: None)
     return _emit(emit, answer.plans[0], requests[0], launches[0])
+
+
+def _no_plan_for_transformers() -> InputError:
+    """transformers keeps the cache of each request apart and grows it as it goes: no pool is there to be divided."""
+    return InputError(
+        "transformers has no memory plan: it takes memory as requests come, without a pool of fixed size",
+        where="--engine",
+        hint="--engine day0 for a plan of the same model; `day0 serve MODEL --engine transformers` needs none",
+    )
 
 
 def _accounting(saved: PlanFile | None, engine: options.Engine | None, version: str | None) -> Accounting:

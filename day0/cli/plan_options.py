@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from day0.plan.cluster import MOST_GPUS
-from day0.plan.settings import OFFLOADS
+from day0.plan.settings import EXPERT_DTYPES, OFFLOADS
 
 
 class Engine(StrEnum):
     DAY0 = "day0"
     VLLM = "vllm"
     SGLANG = "sglang"
+    TRANSFORMERS = "transformers"
 
 
 class Form(StrEnum):
@@ -106,6 +107,13 @@ WeightBudget = Annotated[
 ]
 ExpertCacheBytes = Annotated[
     int | None, typer.Option(min=0, metavar="BYTES", help="day0: packed experts kept as numbers. [default: 0]")
+]
+ExpertDtype = Annotated[
+    str | None,
+    typer.Option(
+        metavar="|".join(EXPERT_DTYPES),
+        help="day0: fp8 turns MXFP4 experts into FP8 blocks and keeps them so. [default: auto]",
+    ),
 ]
 RedundantExperts = Annotated[
     int | None,

@@ -48,6 +48,7 @@ class CheckedPlan:
         fields["dtype"] = DTYPES.get(self.planner.profile.dtype, "auto")
         fields |= {"offload": workload.offload, "weight_budget": workload.weight_budget}
         fields |= {"expert_cache_bytes": workload.expert_cache_bytes, "relaid_bytes": 0}  # no line has room for copies
+        fields["expert_dtype"] = workload.expert_dtype
         if chosen is not None:
             fields |= {
                 "max_num_seqs": chosen.max_num_seqs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from day0.plan.layout import Violation
@@ -11,6 +12,9 @@ from day0.plan.settings import EngineSettings
 from day0.plan.workload import Workload
 from day0.profile.profile import RoutedExperts
 from day0.profile.tensors import expected_tensors, packed_matrices
+
+_FLOAT8_SIDE = 128
+"""Rows and columns of a block of experts that pass through FP8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +33,10 @@ def held(need: RankNeed, settings: EngineSettings) -> Held:
     `runtime/engine/load_offloaded.py`.
     """
     workload = need.workload
-    room = conversion_workspace(
-        need.profile, need.layers, settings.workspace_experts, need.layout, streamed=workload.streams
-    )
+    float8 = workload.expert_dtype == "fp8"  # experts pass one by one, each as numbers and as FP8
+    at_once = 1 if float8 else settings.workspace_experts
+    room = conversion_workspace(need.profile, need.layers, at_once, need.layout, streamed=workload.streams)
+    room += max((_float8_bytes(need, spec) for spec in _routed(need)), default=0) if float8 else 0
     if not workload.streams:
         return Held(need.weights.total, room, _kept_experts(need, workload.expert_cache_bytes))
     weights, resident = _streamed(need)
@@ -64,20 +69,39 @@ def _kept_experts(need: RankNeed, budget: int) -> int:
     largest = count = 0
     if not budget:
         return 0
+    float8 = need.workload.expert_dtype == "fp8"
     for layer in need.layers:
         spec = layer.feed_forward
         if isinstance(spec, RoutedExperts) and (
             need.workload.streams or any(packed.num_experts for packed, _ in packed_matrices(need.profile, layer))
         ):
-            largest = max(largest, expert_numbers(spec, need.profile.hidden_size, need.layout.expert_tp))
+            numbers = expert_numbers(spec, need.profile.hidden_size, need.layout.expert_tp)
+            largest = max(largest, _float8_bytes(need, spec) if float8 else numbers * element_size(need.profile))
             count += -(-spec.router.num_experts // need.layout.ep)
-    each = largest * element_size(need.profile)
-    return min(budget // each, count) * each if each else 0
+    return min(budget // largest, count) * largest if largest else 0
+
+
+def _routed(need: RankNeed) -> Iterator[RoutedExperts]:
+    for layer in need.layers:
+        if isinstance(layer.feed_forward, RoutedExperts):
+            yield layer.feed_forward
+
+
+def _float8_bytes(need: RankNeed, spec: RoutedExperts) -> int:
+    """Bytes of a rank's share of one expert as E4M3, with a byte of scale for each block (`runtime/quant/reencode.py`);
+    up, down and gate have as many blocks."""
+    width, hidden = -(-spec.width // need.layout.expert_tp), spec.latent_dim or need.profile.hidden_size
+    blocks = -(-width // _FLOAT8_SIDE) * -(-hidden // _FLOAT8_SIDE)
+    return (3 if spec.gated else 2) * (width * hidden + blocks)
 
 
 def only_of_our_runtime(workload: Workload, engine: str) -> tuple[Violation, ...]:
     """What another engine's command line has no word of ours for."""
-    asked = {"--offload": workload.streams, "--expert-cache-bytes": workload.expert_cache_bytes > 0}
+    asked = {
+        "--offload": workload.streams,
+        "--expert-cache-bytes": workload.expert_cache_bytes > 0,
+        "--expert-dtype": workload.expert_dtype != "auto",
+    }
     return tuple(
         Violation("engine", f"{option} is of day0's own runtime, and {engine} is planned for", f"leave {option} out")
         for option, given in asked.items()

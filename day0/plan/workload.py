@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from day0.errors import InputError
-from day0.plan.settings import OFFLOADS
+from day0.plan.settings import EXPERT_DTYPES, OFFLOADS
 from day0.profile.cache_sizes import element_bytes
-from day0.profile.profile import ArchitectureProfile
+from day0.profile.profile import ArchitectureProfile, RoutedExperts
 
 _LONG_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _DEFAULT_CONTEXT = 8192
@@ -30,7 +30,8 @@ class Workload:
     are kept twice, for engines to even out the load (EPLB).
 
     For our own runtime alone: `offload` other than "none" lets layers come and go, all but `weight_budget` bytes of
-    them, and `expert_cache_bytes` keep experts as numbers (`EngineSettings` has the same words).
+    them, `expert_cache_bytes` keep experts as numbers, and `expert_dtype` "fp8" turns MXFP4 experts into FP8 blocks and
+    keeps those instead (`EngineSettings` has the same words).
     """
 
     context: int
@@ -47,6 +48,7 @@ class Workload:
     offload: str = "none"
     weight_budget: int = 0
     expert_cache_bytes: int = 0
+    expert_dtype: str = "auto"
 
     def __post_init__(self) -> None:
         for name in (
@@ -60,6 +62,9 @@ class Workload:
             raise InputError(f"--redundant-experts must be from 0 to {_MOST:,}, got {self.redundant_experts}")
         if self.offload not in OFFLOADS:
             raise InputError(f"no such place {self.offload!r}", where="--offload", hint=f"one of {', '.join(OFFLOADS)}")
+        if self.expert_dtype not in EXPERT_DTYPES:
+            known = ", ".join(EXPERT_DTYPES)
+            raise InputError(f"no dtype {self.expert_dtype!r}", where="--expert-dtype", hint=f"one of {known}")
         if self.weight_budget < 0 or self.expert_cache_bytes < 0:
             raise InputError("--weight-budget and --expert-cache-bytes must be 0 or more")
         if self.weight_budget and not self.streams:
@@ -106,11 +111,14 @@ def make_workload(
     offload: str = "none",
     weight_budget: int = 0,
     expert_cache_bytes: int = 0,
+    expert_dtype: str = "auto",
 ) -> Workload:
     """Fill in what was not said: the model's whole context, as engines do, and a request of common size within it."""
     limit = profile.max_position
     if speculate and profile.mtp is None:
         raise InputError("--speculate, but the model has no predictors of further tokens", hint="leave it out")
+    if expert_dtype == "fp8":
+        _check_float8_experts(profile)
     if context is None:
         context = limit or max(_DEFAULT_CONTEXT, (prompt or 0) + (decode or 0))
     elif limit is not None and context > limit:
@@ -136,4 +144,17 @@ def make_workload(
         offload,
         weight_budget,
         expert_cache_bytes,
+        expert_dtype,
     )
+
+
+def _check_float8_experts(profile: ArchitectureProfile) -> None:
+    """Raises InputError for what `serve --expert-dtype fp8` refuses."""
+    packing = profile.quantization.of("routed_experts") if profile.quantization is not None else None
+    routed = any(isinstance(layer.feed_forward, RoutedExperts) for layer in profile.layers)
+    if not routed or packing is None or packing.name != "mxfp4":
+        raise InputError(
+            "the model has no MXFP4 experts, and no others are re-encoded", where="--expert-dtype", hint="auto"
+        )
+    if profile.dtype == "F16":
+        raise InputError("float16 does not hold MXFP4's range", where="--expert-dtype", hint="auto")

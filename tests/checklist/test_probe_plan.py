@@ -42,3 +42,16 @@ def test_experts_that_are_kept_as_numbers_are_part_of_the_workspace(tiny: Callab
     assert isinstance(plain, Measured) and isinstance(kept, Measured)
     grown = kept.values["plan_bytes"]["workspace"] - plain.values["plan_bytes"]["workspace"]
     assert 0 < grown <= 300_000 and kept.values["plan_error"] < 1e-3
+
+
+@pytest.mark.parametrize("recipe", ["kimi-k3", "gpt-oss-120b"])
+@pytest.mark.parametrize(
+    "demand", [{}, {"expert_cache_bytes": 300_000}, {"offload": "disk", "weight_budget": 1 << 30}], ids=str
+)
+def test_experts_through_fp8_are_planned_as_held(
+    recipe: str, demand: dict[str, int | str], tiny: Callable[[str], Path]
+) -> None:
+    found = plan(planned_context(tiny(recipe), expert_dtype="fp8", **demand))
+    assert isinstance(found, Measured)
+    assert found.values["plan_bytes"]["workspace"] == found.values["allocated_bytes"]["workspace"] > 0
+    assert found.values["plan_error"] < 1e-3, found.values

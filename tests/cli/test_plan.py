@@ -207,3 +207,9 @@ def test_a_folder_is_named_so_that_it_is_found_from_anywhere(
     monkeypatch.chdir(tiny_llama.parent)
     assert main(["plan", tiny_llama.name, "--cluster", "h100:1", "--engine", "vllm", "--emit", "command"]) == 0
     assert str(tiny_llama.resolve()) in capsys.readouterr().out
+
+
+def test_transformers_has_no_plan_and_what_has_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "recipe:qwen3-0.6b", "--cluster", "h100:1", "--engine", "transformers"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "no memory plan" in told and "--engine day0" in told

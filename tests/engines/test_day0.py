@@ -40,3 +40,14 @@ def test_whole_replicas_on_several_hosts_are_a_server_each(request_for: Any) -> 
     made = launch(request_for("llama-3.1-8b", "h100:8x2", "day0", tp=8, dp=2, demand={"context": 8192}))
     (argv,) = made.argv
     assert made.servers == 2 and flag_values(argv)["--tp"] == "8" and "--dp" not in argv
+
+
+def test_what_our_runtime_alone_is_told_is_passed_on(request_for: Any) -> None:
+    demand = {
+        "context": 8192, "offload": "disk", "weight_budget": 4 << 30, "expert_cache_bytes": 1 << 30,
+        "expert_dtype": "fp8",
+    }  # fmt: skip
+    (argv,) = launch(request_for("kimi-k3", "h200:1", "day0", demand=demand)).argv
+    flags = flag_values(argv)
+    assert (flags["--offload"], flags["--weight-budget"]) == ("disk", str(4 << 30))
+    assert (flags["--expert-cache-bytes"], flags["--expert-dtype"]) == (str(1 << 30), "fp8")

@@ -105,6 +105,18 @@ def test_streamed_layers_leave_the_budget_and_one_more(planner: Any, kimi_k3: Ar
     assert only_plan(planner(kimi_k3, "h200:1", context=4096)).fits is False
 
 
+def test_experts_kept_as_fp8_are_half_as_large(planner: Any, kimi_k3: ArchitectureProfile) -> None:
+    """The room is one expert as numbers and one as FP8; a budget keeps slots of the latter."""
+    budget, width = 10 * GIB, 3072 * 3584
+    demand = {"context": 4096, "expert_dtype": "fp8", "offload": "disk"}
+    bare = only_plan(planner(kimi_k3, "h200:1", **demand)).ranks[0].workspace
+    kept = only_plan(planner(kimi_k3, "h200:1", expert_cache_bytes=budget, **demand)).ranks[0].workspace
+    each = 3 * (width + 24 * 28)
+    assert bare - each >= 3 * width * 2 and (kept - bare) == budget // each * each
+    refused = only_plan(planner(kimi_k3, "b300:8", "vllm", context=4096, expert_dtype="fp8"), tp=8)
+    assert refused.fits is False and any("--expert-dtype" in each.fix for each in refused.violations)
+
+
 @pytest.mark.parametrize("engine", ["day0", "vllm", "sglang"])
 def test_what_cannot_stream_says_so(planner: Any, small: Profiles, engine: str) -> None:
     plan = only_plan(planner(small["llama"], "h100:2", engine, context=512, offload="disk"), tp=2)

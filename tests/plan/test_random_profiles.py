@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ from day0.plan.accounting import ACCOUNTINGS, accounting_for
 from day0.plan.cluster import parse_cluster
 from day0.plan.layout import Layout
 from day0.plan.plan import Planner
+from day0.plan.plan_changes import changes
+from day0.plan.plan_file import read_plan, write_plan
 from day0.plan.workload import make_workload
 from day0.profile.profile import ArchitectureProfile
 
@@ -114,3 +118,27 @@ def test_twice_the_gpus_never_need_more_bytes_each(
     assume(others)
     for other in others:
         assert heaviest(many, other) <= heaviest(few, layout), (layout, other)
+
+
+@pytest.mark.parametrize("engine", sorted(ACCOUNTINGS))
+@settings(max_examples=15, deadline=None)
+@given(profile=profiles_of_any_size(), gpus=st.sampled_from([1, 2, 4]), concurrency=st.integers(1, 500), data=st.data())
+def test_a_plan_written_and_read_is_the_same_plan(
+    engine: str,
+    profile: ArchitectureProfile,
+    gpus: int,
+    concurrency: int,
+    data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    planner = made_planner(profile, engine, gpus, concurrency)
+    layouts = legal(planner)
+    assume(layouts)
+    plan = planner.plan(data.draw(st.sampled_from(layouts)))
+    path: Path = tmp_path_factory.getbasetemp() / f"random-{engine}.yaml"
+    demand = {"cluster": planner.cluster, "workload": planner.workload}
+    path.write_text(write_plan(plan, model="org/model", revision=None, version=None, **demand))  # type: ignore[arg-type]
+    saved = read_plan(path)
+    again = Planner(profile, saved.cluster, accounting_for(saved.engine), saved.workload)
+    assert changes(saved, again, again.plan(saved.layout), "org/model", None) == ()
+    assert saved.predicted == tuple(asdict(rank) for rank in plan.ranks) and saved.settings == plan.settings

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from day0.errors import InputError
@@ -55,3 +57,16 @@ def test_dtypes_are_spelt_as_the_engines_do(kimi_k3: ArchitectureProfile) -> Non
 @pytest.mark.parametrize(("concurrency", "replicas", "held"), [(1, 1, 1), (16, 4, 4), (17, 4, 5), (1, 8, 1)])
 def test_the_busiest_replica_decides(concurrency: int, replicas: int, held: int) -> None:
     assert Workload(100, concurrency, 50, 50).sequences(replicas) == held
+
+
+@pytest.mark.parametrize("name", ["llama", "moe"])
+def test_only_mxfp4_experts_pass_through_fp8(name: str, small: dict[str, ArchitectureProfile]) -> None:
+    with pytest.raises(InputError, match="no MXFP4 experts") as caught:
+        make_workload(small[name], expert_dtype="fp8")
+    assert caught.value.where == "--expert-dtype"
+    assert make_workload(small["kimi_k3"], expert_dtype="fp8").expert_dtype == "fp8"
+
+
+def test_float16_does_not_hold_what_passes_through_fp8(small: dict[str, ArchitectureProfile]) -> None:
+    with pytest.raises(InputError, match="float16"):
+        make_workload(replace(small["kimi_k3"], dtype="F16"), expert_dtype="fp8")
