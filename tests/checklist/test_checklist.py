@@ -88,6 +88,11 @@ def test_the_tighter_of_baseline_and_fixed_limit_holds() -> None:
     assert with_baseline({"ms": {"max_of_baseline": 2.0, "max": 5.0}}, {"ms": 10.0})["ms"]["max"] == 5.0
 
 
+def test_a_check_is_required_unless_it_says_otherwise() -> None:
+    checks = CheckSpec("x", "text", "x", "fine"), CheckResult("x", "x", "pass", True)
+    assert checks[0].required and checks[1].seconds == 0.0
+
+
 def result(status: Status, required: bool = True) -> CheckResult:
     return CheckResult(id="x", title="x", status=status, required=required)
 
