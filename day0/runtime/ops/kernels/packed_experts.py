@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from day0.errors import CannotSay
 from day0.runtime.ops.kernels.gates import activated
 from day0.runtime.quant.kernels.codes import plain_power, power_of_two
 from day0.runtime.quant.kernels.pairs import code_pair, high_half, high_number, low_half, low_number
@@ -24,6 +25,8 @@ LIFT, LOWER = tl.constexpr(2.0**100), tl.constexpr(2.0**26)
 RAISED, BELOW = tl.constexpr(2.0**64), tl.constexpr(2.0**62)
 """The same for matrix units: scales from 2^-63 to 2^62 are exact there, and no model has others."""
 GROUP = 32
+E8M0_BIAS = 127
+FIRST_SCALE, LAST_SCALE = E8M0_BIAS - 63, E8M0_BIAS + 62
 ONE = {"ROWS": 64, "WORDS": 32, "num_warps": 4}
 """The tile of one input."""
 SOME = {"ROWS": 128, "WORDS": 32, "num_warps": 4}
@@ -210,6 +213,24 @@ class PackedMatrices(NamedTuple):
     down_scale: torch.Tensor
 
 
+def check_scales(matrices: PackedMatrices) -> None:
+    """Refuse scales that matrix units would not multiply exactly; once, when weights are loaded, as it waits for them.
+
+    Raises CannotSay naming the matrix and the first such scale.
+    """
+    scales = {"gate": matrices.gate_scale, "up": matrices.up_scale, "down": matrices.down_scale}
+    for name, stored in scales.items():
+        numbers = stored.view(torch.uint8)
+        outside = (numbers < FIRST_SCALE) | (numbers > LAST_SCALE)
+        if bool(outside.any()):
+            power = int(numbers[outside][0]) - E8M0_BIAS
+            raise CannotSay(
+                f"a scale of 2^{power}; packed experts serve 2^-63 to 2^62",
+                where=f"{name} scales of routed experts",
+                hint="experts that are converted before they are multiplied serve every scale",
+            )
+
+
 class Gate(NamedTuple):
     """The activation: SiTU with its bounds (`situ_and_mul`), or silu where beta is None."""
 
@@ -223,7 +244,7 @@ def packed_routed_experts(
     """As `routed_experts`: the weighted sum over each token's experts of down(activation(gate x, up x)).
 
     x [tokens, in] with in and width multiples of 32; weights, ids [tokens, top_k], no id twice in a row. Scales
-    are from 2^-63 to 2^62, which no model leaves; of few assignments, numbers beyond 2^27 in x overflow.
+    are from 2^-63 to 2^62, which `check_scales` makes sure of; of few assignments, numbers beyond 2^27 in x overflow.
     """
     tokens, features = x.shape
     experts, width = matrices.gate.shape[:2]

@@ -7,11 +7,13 @@ import torch
 
 triton = pytest.importorskip("triton")
 
+from day0.errors import CannotSay  # noqa: E402
 from day0.profile.packing_formats import mxfp4  # noqa: E402
 from day0.runtime.ops.kernels.packed_experts import (  # noqa: E402
     Gate,
     PackedMatrices,
     assignment_blocks,
+    check_scales,
     packed_routed_experts,
 )
 from day0.runtime.quant.decoder import Decoder  # noqa: E402
@@ -85,3 +87,22 @@ def test_blocks_have_every_assignment_once(seed: int) -> None:
         assert all(ids.flatten()[assignment] == expert for assignment in chosen)
         seen += chosen
     assert sorted(seen) == list(range(ids.numel()))
+
+
+@pytest.mark.parametrize("tokens", [1, 33])
+def test_scales_are_exact_up_to_both_ends_and_refused_beyond(tokens: int) -> None:
+    """The smallest scale in the first product and the largest in the second, so that the result is in the middle."""
+    x, weights, ids, matrices = drawn(tokens)
+    ends = matrices._replace(
+        gate_scale=torch.full_like(matrices.gate_scale, 127 - 63),
+        up_scale=torch.full_like(matrices.up_scale, 127),
+        down_scale=torch.full_like(matrices.down_scale, 127 + 62),
+    )
+    check_scales(ends)
+    found, wanted = packed_routed_experts(x, weights, ids, ends, Gate()), defined(x, weights, ids, ends, Gate())
+    assert float((found.double() - wanted).norm() / wanted.norm()) < 3e-6
+    for byte in (0, 127 - 64, 127 + 63, 255):
+        beyond = ends.up_scale.clone()
+        beyond[-1, -1, -1] = byte
+        with pytest.raises(CannotSay, match="up scales"):
+            check_scales(ends._replace(up_scale=beyond))
