@@ -97,16 +97,22 @@ def command(
         dp=layout["dp"],
     )
     check_layout_of(settings, joins=not (stats or baseline or sample is not None))
-    images = tuple(image or ())
+    shown = image_facts(image or ())
     files = model_files(model)
     ids = prompt_ids(files, prompt, token_ids)
-    ran = record(files, TracedPrompt(ids, images, max_new_tokens, chunk), settings, recorder, _other_run(replay, feed))
+    ran = record(
+        files,
+        TracedPrompt(ids, tuple(image or ()), max_new_tokens, chunk),
+        settings,
+        recorder,
+        _other_run(replay, feed),
+    )
     facts = {
         "model": files.id,
         "model_sha256": model_hash(files),
         "runtime": runtime.value,
         "settings": {"dtype": dtype, "device": device, "stream": stream, "chunk": chunk, **_several(layout)},
-        "images": image_facts(images),
+        "images": shown,
         "replayed": str(replay) if replay else None,
         "fed": str(feed) if feed else None,
         "revision": files.revision,
