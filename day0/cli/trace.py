@@ -84,18 +84,7 @@ def command(
         check_writable(path)
     recorder = Recorder(_kept(stats, baseline, tensors, sample))
     layout = {"tp": ep or 1 if tp is None and dp is None else tp or 1, "ep": ep or 1, "pp": pp or 1, "dp": dp or 1}
-    settings = EngineSettings(
-        device=device,
-        dtype=dtype,
-        runtime="native" if runtime is Runtime.NATIVE else "upstream",
-        offload="disk" if stream else "none",
-        max_num_seqs=1,
-        prefix_caching=False,
-        tp=layout["tp"],
-        ep=layout["ep"],
-        pp=layout["pp"],
-        dp=layout["dp"],
-    )
+    settings = _settings(device, dtype, runtime, stream, layout)
     check_layout_of(settings, joins=not (stats or baseline or sample is not None))
     shown = image_facts(image or ())
     files = model_files(model)
@@ -177,6 +166,22 @@ def prompt_ids(files: ModelFiles, prompt: str | None, token_ids: str | None) -> 
     if not ids:
         raise InputError("gives no tokens", where="--prompt")
     return ids
+
+
+def _settings(device: str, dtype: str, runtime: Runtime, stream: bool, layout: Mapping[str, int]) -> EngineSettings:
+    """One sequence at a time, nothing of which is found in the cache."""
+    return EngineSettings(
+        device=device,
+        dtype=dtype,
+        runtime="native" if runtime is Runtime.NATIVE else "upstream",
+        offload="disk" if stream else "none",
+        max_num_seqs=1,
+        prefix_caching=False,
+        tp=layout["tp"],
+        ep=layout["ep"],
+        pp=layout["pp"],
+        dp=layout["dp"],
+    )
 
 
 def _several(layout: Mapping[str, int]) -> dict[str, int]:
