@@ -1,6 +1,6 @@
 """The server under load: streams that must not be lost or mixed up, its own cost per token, vLLM beside it, a soak.
 
-python -m benchmarks.serve MODEL [--vllm-python PYTHON] [--soak-s 600] [--out benchmarks/results/serve.md]
+python benchmarks/serve.py MODEL [--vllm-python PYTHON] [--soak-s 600] [--out benchmarks/results/serve.md]
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.serve_client import Answered, Ask, all_at_once, one_by_one, running
-from benchmarks.serve_soak import soaked
+from serve_client import Answered, Ask, all_at_once, one_by_one, running
+from serve_soak import soaked
 
 NAME = "bench"
 SEATS = 64
@@ -26,7 +26,7 @@ VLLM_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "2"}
 
 def main() -> int:
     options = _options()
-    lines = ["# The server under load", "", f"`{' '.join(['python -m benchmarks.serve', *sys.argv[1:]])}`", ""]
+    lines = ["# The server under load", "", f"`{' '.join(['python benchmarks/serve.py', *sys.argv[1:]])}`", ""]
     lines += [f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the start.", ""]
     wrong = False
     for measure in (_streams, _throughput, _soak):
@@ -94,7 +94,7 @@ def _asks() -> list[Ask]:
 def _throughput(options: argparse.Namespace) -> tuple[list[str], bool]:
     """Answer tokens per second of us, of our engine without a server, and of vLLM; bfloat16, best of two."""
     own = _served_seconds(_own(options.model, "bfloat16"), {})
-    argv = [sys.executable, "-m", "benchmarks.serve", options.model, "--engine-only"]
+    argv = [sys.executable, __file__, options.model, "--engine-only"]
     bare = float(subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()[-1])
     tokens = CONCURRENT * ANSWER_TOKENS
     rows = {"day0 serve": own, "the same engine without a server": bare}

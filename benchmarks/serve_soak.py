@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 import httpx
-
-from benchmarks.serve_client import Ask, Server, streamed
+from serve_client import Ask, Server, streamed
 
 CLIENTS = 16
 SAMPLE_SECONDS = 1.0
