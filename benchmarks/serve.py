@@ -26,7 +26,12 @@ VLLM_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "2"}
 
 def main() -> int:
     options = _options()
-    lines = ["# The server under load", "", f"`{' '.join(['python benchmarks/serve.py', *sys.argv[1:]])}`", ""]
+    lines = [
+        "# The server under load",
+        "",
+        f"`python benchmarks/serve.py MODEL`, {options.streams} streams, soak of {options.soak_s:.0f} s",
+        "",
+    ]
     lines += [f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the start.", ""]
     wrong = False
     for measure in (_streams, _throughput, _soak):
