@@ -53,7 +53,7 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def mutants(source: str) -> Iterator[tuple[int, str, ast.Module]]:
-    """(line, kind, tree) of every change; docstrings, annotations and asserts stay as they are."""
+    """(line, kind, tree) of every change; docstrings, annotations, decorators and asserts stay as they are."""
     tree = ast.parse(source)
     for path in list(_places(tree, ())):
         for kind, other in changes(_at(tree, path)):
@@ -71,7 +71,7 @@ Step = tuple[str, int | None]
 
 def _places(node: ast.AST, path: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
     for name, value in ast.iter_fields(node):
-        if name in ("annotation", "returns") or isinstance(value, ast.Assert):
+        if name in ("annotation", "returns", "decorator_list") or isinstance(value, ast.Assert):
             continue
         entries = [(None, value)] if isinstance(value, ast.AST) else []
         entries = list(enumerate(value)) if isinstance(value, list) else entries
@@ -129,13 +129,17 @@ def main(file: str, tests: list[str]) -> None:
     module = ".".join(PurePosixPath(file).with_suffix("").parts)
     source = Path(file).read_text()
     assert not noticed(module, ast.parse(source), file, tests), "the tests fail without any change"
-    total, survivors = 0, 0
-    for line, kind, tree in mutants(source):
-        total += 1
-        if not noticed(module, tree, file, tests):
-            survivors += 1
-            print(f"{file}:{line}: {kind} | {source.splitlines()[line - 1].strip()}", flush=True)
-    print(f"{file}: {total - survivors} of {total} changes noticed", flush=True)
+    changed, tried, survivors = list(mutants(source)), 0, 0
+    try:
+        for line, kind, tree in changed:
+            seen = noticed(module, tree, file, tests)
+            tried += 1
+            if not seen:
+                survivors += 1
+                print(f"{file}:{line}: {kind} | {source.splitlines()[line - 1].strip()}", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted")
+    print(f"{file}: {tried - survivors} of {tried} changes noticed, of {len(changed)} in all", flush=True)
 
 
 if __name__ == "__main__":
