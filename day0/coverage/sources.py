@@ -37,14 +37,18 @@ def changed_sources(sources: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def other_versions(versions: Mapping[str, str]) -> tuple[str, ...]:
-    """Packages installed here in another version than was measured with: "triton 3.7.1, measured with 3.6.0"."""
+    """Packages installed here in another version than was measured with: "triton 3.7.1, measured with 3.6.0".
+
+    What a package was built for ("2.11.0+cu130") counts where both tell it: some tell it only when they are imported.
+    """
     found = []
     for name, measured in versions.items():
         try:
             here = version(name)
         except PackageNotFoundError:
             continue  # python itself, and what is not installed here
-        if here != measured:
+        told = "+" in here and "+" in measured
+        if here != measured if told else here.partition("+")[0] != measured.partition("+")[0]:
             found.append(f"{name} {here}, measured with {measured}")
     return tuple(found)
 

@@ -9,7 +9,7 @@ import pytest
 
 from day0.cli.main import main
 from day0.coverage import read_whitelist, sources
-from day0.coverage.sources import kernel_sources
+from day0.coverage.sources import kernel_sources, other_versions
 from day0.runtime.ops import registry
 from day0.runtime.ops.registry import REFERENCE, Kernel
 from day0.source.data_files import load_yaml
@@ -93,3 +93,13 @@ def test_sizes_of_a_model(capsys) -> None:
     assert "too large" in left["why"]
     rows = [row for entry in document["entries"] for row in entry["devices"]["cpu"]["evidence"]]
     assert {row["shape"].get("width") for row in rows} >= {7168}
+
+
+def test_what_a_package_was_built_for_counts_where_both_tell_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"torch": "2.11.0", "triton": "3.6.0+git1"}
+    monkeypatch.setattr("day0.coverage.sources.version", installed.__getitem__)
+    assert other_versions({"torch": "2.11.0+cu130", "triton": "3.6.0+git1"}) == ()
+    assert other_versions({"torch": "2.12.0+cu130", "triton": "3.6.0+git2"}) == (
+        "torch 2.11.0, measured with 2.12.0+cu130",
+        "triton 3.6.0+git1, measured with 3.6.0+git2",
+    )
