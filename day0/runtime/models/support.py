@@ -151,9 +151,7 @@ def _odd_parts(layer: LayerSpec) -> str | None:
 
 def _unknown_lengths(rope: RopeSpec, layer: LayerSpec) -> str | None:
     """What a rotation that follows the length cannot do without."""
-    needed = (
-        ["original_max_position_embeddings"] if rope.scaling == "longrope" else ["factor", "trained_length"]
-    )
+    needed = ["original_max_position_embeddings"] if rope.scaling == "longrope" else ["factor", "trained_length"]
     if missing := [name for name in needed if name not in dict(rope.parameters)]:
         return f"without {' and '.join(missing)}"
     if isinstance(layer.mixer, SharedKeyValueAttention | HeavilyCompressedAttention | CompressedSparseAttention):

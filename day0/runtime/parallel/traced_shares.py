@@ -18,8 +18,10 @@ from day0.runtime.parallel.layout import Layout, Place, even_share
 from day0.runtime.parallel.local_specs import is_whole
 
 BY_HEAD = frozenset(
-    ("q", "k", "v", "k_nope", "attention", "gate", "gated", "decay_in", "decay", "beta")
-    + ("q_conv", "k_conv", "v_conv", "conv", "input_gate", "steps_in", "scan")
+    (
+        *("q", "k", "v", "k_nope", "attention", "gate", "gated", "decay_in", "decay", "beta"),
+        *("q_conv", "k_conv", "v_conv", "conv", "input_gate", "steps_in", "scan"),
+    )
 )
 """Points of a mixer whose axis 1 is shared out: heads, or channels in the order of heads."""
 BY_HEAD_FIRST = frozenset(("probs", "state"))
