@@ -29,10 +29,11 @@ def has_clock(device: torch.device) -> bool:
 
 
 def measure_roofline(device: torch.device) -> Roofline:
-    source = torch.zeros(COPIED, dtype=torch.uint8, device=device)
+    # Random numbers, for constant ones switch fewer transistors and let a chip clock higher than real work does.
+    source = torch.randint(256, (COPIED,), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     copied = 2 * COPIED / seconds(lambda: target.copy_(source), device)
-    left, right = (torch.ones(SIDE, SIDE, dtype=torch.bfloat16, device=device) for _ in range(2))
+    left, right = (torch.randn(SIDE, SIDE, dtype=torch.bfloat16, device=device) for _ in range(2))
     return Roofline(copied, 2 * SIDE**3 / seconds(lambda: left @ right, device))
 
 
