@@ -17,6 +17,7 @@ AREAS = ("loading", "config", "quant", "tokenizer/chat-template")
 """Entries of the collection that belong here, by kind of check or by area."""
 
 ODDITIES = "test_oddities.py: "
+ODD_FILES = "test_odd_files.py: "
 SEEN = {
     "fused-name-in-skip-list": "test_fused_names_in_skip_lists",
     "skip-list-rename-anchored": "test_entries_that_hit_nothing",
@@ -28,16 +29,16 @@ SEEN = {
     "config-quant-not-propagated": ODDITIES + "test_one_packing_with_its_origin",
     "dsa-shared-first-stale": "test_a_first_layer_that_shares_what_nobody_chose",
     "tok-sparse-added-ids": ODDITIES + "test_gaps_between_special_ids",
-    "load-missing-shard-silent": ODDITIES + "test_a_missing_shard_is_refused",
+    "load-missing-shard-silent": ODD_FILES + "test_a_missing_shard_is_refused",
     "load-unindexed-overwrite": "test_the_order_of_files_changes_nothing",
     "load-stray-second-set": "test_a_stray_set_of_shards",
     "config-error-hides-file": "test_the_file_and_place_of_bad_json",
-    "load-lfs-pointer-memory-error": ODDITIES + "test_pointers_are_named",
+    "load-lfs-pointer-memory-error": ODD_FILES + "test_pointers_are_named",
     "config-legacy-layer-key": ODDITIES + "test_kinds_of_layers_under_older_keys",
     "config-sliding-window-gated": ODDITIES + "test_a_window_that_is_switched_off",
     "config-validation-stops-early": "test_every_list_by_layer_is_checked",
-    "config-remote-overrides-vendored": ODDITIES + "test_remote_code_is_listed_and_not_run",
-    "vlm-processor-key-missing": ODDITIES + "test_processor_files",
+    "config-remote-overrides-vendored": ODD_FILES + "test_remote_code_is_listed_and_not_run",
+    "vlm-processor-key-missing": ODD_FILES + "test_processor_files",
     "num-norm-shift-twice": ODDITIES + "test_norm_weights_around_the_wrong_centre",
     "rope-partial-legacy-dim": ODDITIES + "test_a_rotary_width_that_nothing_heeds",
     "rope-partial-default-half": ODDITIES + "test_rotary_width_with_its_origin",
@@ -80,10 +81,10 @@ def test_the_table_is_complete(shared: Path) -> None:
 
 
 def test_every_case_is_a_test() -> None:
-    beside = (Path(__file__).parent / "test_oddities.py").read_text()
     for name in SEEN.values():
-        file, colon, test = name.partition(": ")
-        assert f"def {test}(" in beside if colon else callable(globals().get(file)), name
+        *beside, test = name.split(": ")
+        file = Path(__file__).parent / beside[0] if beside else Path(__file__)
+        assert f"def {test}(" in file.read_text(), name
 
 
 def test_fused_names_in_skip_lists(make, inspect, configs) -> None:
