@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,9 @@ from day0.profile.profile import ArchitectureProfile
 from day0.profile.read import read_profile
 from day0.source.model_files import ModelFiles, TensorHeader
 from day0.source.resolve import resolve
+
+# Configs that several of these tests share are plain modules beside them.
+sys.path.insert(0, str(Path(__file__).parent))
 
 ABSENT = object()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
+from latent_family_configs import CONFIGS, OTHER_PARTS
 
 from day0.inventory import inventory_findings, operators_needed
 from day0.profile.cache_sizes import cache_sizes
@@ -16,140 +16,6 @@ from day0.profile.profile import ArchitectureProfile, SparseLatentAttention
 from day0.profile.read import read_profile
 from day0.profile.tensors import compare_tensors, expected_tensors
 from day0.source.model_files import TensorHeader
-from day0.source.resolve import resolve
-
-_DECODER: dict[str, Any] = {
-    "vocab_size": 130,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 512,
-    "rms_norm_eps": 1e-5,
-    "pad_token_id": 0,
-}
-_LATENT = _DECODER | {
-    "q_lora_rank": 24,
-    "kv_lora_rank": 20,
-    "qk_nope_head_dim": 12,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 10,
-}
-_MOE = {
-    "n_routed_experts": 8,
-    "num_experts_per_tok": 2,
-    "n_shared_experts": 2,
-    "moe_intermediate_size": 16,
-    "n_group": 1,
-    "topk_group": 1,
-    "norm_topk_prob": True,
-    "routed_scaling_factor": 2.0,
-}
-_INDEX = {"index_n_heads": 3, "index_head_dim": 16, "index_topk": 8}
-_YARN = {"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "mscale": 1.0, "mscale_all_dim": 1.0}
-_STREAMS = {"hc_mult": 3, "hc_eps": 1e-6, "hc_sinkhorn_iters": 5}
-
-CONFIGS: dict[str, dict[str, Any]] = {
-    "DeepseekV2ForCausalLM": _LATENT
-    | _MOE
-    | {"model_type": "deepseek_v2", "q_lora_rank": None, "first_k_dense_replace": 1, "topk_method": "greedy"},
-    "DeepseekV3ForCausalLM": _LATENT
-    | _MOE
-    | {
-        "model_type": "deepseek_v3",
-        "first_k_dense_replace": 2,
-        "n_group": 4,
-        "topk_group": 2,
-        "attention_bias": True,
-        "rope_scaling": _YARN,
-        "num_nextn_predict_layers": 1,
-    },
-    "DeepseekV32ForCausalLM": _LATENT | _MOE | _INDEX | {"model_type": "deepseek_v32", "first_k_dense_replace": 1},
-    "GlmMoeDsaForCausalLM": _LATENT
-    | _MOE
-    | _INDEX
-    | {"model_type": "glm_moe_dsa", "first_k_dense_replace": 1, "index_topk_freq": 2, "num_nextn_predict_layers": 1},
-    "Glm4MoeLiteForCausalLM": _LATENT | _MOE | {"model_type": "glm4_moe_lite"},
-    "MiniCPM3ForCausalLM": _LATENT | {"model_type": "minicpm3", "tie_word_embeddings": False, "dim_model_base": 16},
-    "YoutuForCausalLM": _LATENT | {"model_type": "youtu", "tie_word_embeddings": False},
-    "Mistral4ForCausalLM": _LATENT
-    | _MOE
-    | {
-        "model_type": "mistral4",
-        "rope_parameters": {
-            "rope_type": "yarn",
-            "rope_theta": 1e4,
-            "factor": 8.0,
-            "original_max_position_embeddings": 64,
-            "llama_4_scaling_beta": 0.1,
-            "partial_rotary_factor": 0.4,
-        },
-    },
-    "AXK1ForCausalLM": _LATENT | _MOE | {"model_type": "axk1", "n_group": 4, "topk_group": 2},
-    "AXK2ForCausalLM": _LATENT
-    | _MOE
-    | _INDEX
-    | {"model_type": "axk2", "n_group": None, "topk_group": None, "gated_norm_rank": 5},
-    "HYV4ForCausalLM": _LATENT
-    | _MOE
-    | _INDEX
-    | {"model_type": "hy_v4", "hc_mult": 3, "indexer_types": ["full", "shared", "full", "shared"]},
-    "DeepseekV4ForCausalLM": {key: value for key, value in _DECODER.items() if key != "intermediate_size"}
-    | {
-        "model_type": "deepseek_v4",
-        "num_key_value_heads": 1,
-        "head_dim": 32,
-        "qk_rope_head_dim": 8,
-        "q_lora_rank": 24,
-        "o_groups": 2,
-        "o_lora_rank": 12,
-        "sliding_window": 16,
-        "compress_ratios": [0, 4, 128, 4, 0],
-        "num_hash_layers": 1,
-        "n_routed_experts": 8,
-        "n_shared_experts": 1,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 16,
-        "rope_scaling": {k: v for k, v in _YARN.items() if not k.startswith("mscale")},
-        "num_nextn_predict_layers": 1,
-    }
-    | _INDEX
-    | _STREAMS,
-    "Dots3NoteForConditionalGeneration": {
-        "model_type": "dots3_note",
-        "text_config": _LATENT
-        | _MOE
-        | _INDEX
-        | {
-            "model_type": "dots3_note_text",
-            "hidden_size": 5120,  # the other parts' adapters end there
-            "layer_types": ["indexed_attention", "sliding_attention", "sliding_attention", "indexed_attention"],
-            "per_layer_config": {
-                layer: {"num_attention_heads": 2, "num_key_value_heads": 2, "kv_lora_rank": 28, "head_dim": 20}
-                for layer in ("1", "2")
-            },
-            "head_dim": 20,
-            "sliding_window": 16,
-            "shared_experts_intermediate_size": 14,
-        },
-    },
-    "Glm5NextForConditionalGeneration": {
-        "model_type": "glm5_next",
-        "text_config": _LATENT
-        | _MOE
-        | _INDEX
-        | _STREAMS
-        | {
-            "model_type": "glm5_next_text",
-            "qk_rope_head_dim": 0,
-            "index_kpool": 4,
-            "linear_num_heads": 5,
-            "linear_head_dim": 8,
-            "linear_conv_kernel_dim": 4,
-        },
-    },
-}
 
 
 def profile(files_of, architecture: str, **edits: Any) -> ArchitectureProfile:
@@ -303,7 +169,7 @@ def _loaded(model: ArchitectureProfile, architecture: str) -> dict[str, tuple[in
     shapes: dict[str, tuple[int, ...]] = {}
     renames = _renames(CONFIGS[architecture]["model_type"])
     for spec in expected_tensors(model):
-        if spec.group in ("mtp", *_OTHER_PARTS):
+        if spec.group in ("mtp", *OTHER_PARTS):
             continue
         name = spec.name.replace(".{expert}", "")
         for pattern, replacement in renames:
@@ -345,78 +211,3 @@ def _renames(model_type: str) -> list[tuple[str, str]]:
             )
             found += [(source, target.replace("\\.", ".")) for source, target in pairs]
     return found
-
-
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "model_configs"
-_TYPES = {config["model_type"] for config in CONFIGS.values()} | {
-    "kimi_k2",
-    "kimi_k25",
-    "joyai_llm_flash",
-    "deepseek_ref",
-}
-
-
-def _published() -> list[Path]:
-    folders = sorted(folder.parent for folder in SHARED.glob("*/config.json")) if SHARED.is_dir() else []
-    return [f for f in folders if json.loads((f / "config.json").read_text()).get("model_type") in _TYPES]
-
-
-_KINDS = {
-    "indexed_attention": "dsa",
-    "sliding_attention": "window",
-    "compressed_sparse_attention": "csa",
-    "heavily_compressed_attention": "hca",
-    "linear_attention": "kda",
-}
-_OTHER_PARTS = ("vision", "audio")
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the corpus of published configs is not beside the repository")
-@pytest.mark.parametrize("folder", _published(), ids=lambda folder: folder.name)
-class TestPublishedConfigs:
-    def test_parameters_by_group_and_active_ones(self, folder: Path) -> None:
-        truth, model = json.loads((folder / "truth.json").read_text()), read_profile(resolve(str(folder)))
-        counts = count_parameters(model)
-        groups = truth["params_by_group"]
-        for group in counts.groups.keys() - {"mtp", *_OTHER_PARTS}:
-            # transformers keeps the routers' biases as buffers and does not count them
-            assert counts.groups[group] == pytest.approx(groups.get(group, 0), rel=5e-4), group
-        text = counts.total - sum(counts.groups[part] for part in _OTHER_PARTS)
-        assert text == pytest.approx(truth["total_params_text_only"], rel=1e-6)
-        assert counts.active == pytest.approx(truth["active_params_per_token"], rel=1e-4)
-        if truth["mtp"]:
-            measured = truth.get("checkpoint", {}).get("mtp_params")
-            assert counts.groups["mtp"] == pytest.approx(measured or truth["mtp"]["estimated_params"], rel=3e-3)
-
-    def test_kinds_of_layers(self, folder: Path) -> None:
-        truth, model = json.loads((folder / "truth.json").read_text()), read_profile(resolve(str(folder)))
-        kinds: dict[str, int] = {}
-        for layer in model.layers:
-            kind = "window" if getattr(layer.mixer, "window", None) else layer.mixer.kind
-            kinds[kind] = kinds.get(kind, 0) + 1
-        if truth["layer_types"]:
-            assert kinds == {_KINDS[word]: count for word, count in truth["layer_types"].items()}
-        else:
-            assert kinds == {"mla": truth["num_layers"]}
-        routed = sum(layer.feed_forward.kind == "moe" for layer in model.layers)
-        assert routed == (truth["experts"] or {"moe_layers": 0})["moe_layers"]
-
-    def test_cache(self, folder: Path) -> None:
-        truth = json.loads((folder / "truth.json").read_text())
-        sizes = cache_sizes(read_profile(resolve(str(folder))))
-        planes = truth["kv_cache_per_token"]
-        tokens = [p["layers"] * p["elems"] for p in planes if "window" not in p]
-        shares = [p["layers"] * p.get("compressed_elems_per_token", 0) for p in planes]
-        assert sizes.kv_bytes_per_token == 2 * (sum(tokens) + sum(shares))
-        assert sizes.window_bytes_per_sequence == 2 * sum(
-            p["layers"] * p["elems"] * p["window"] for p in planes if "window" in p
-        )
-        assert sizes.index_bytes_per_token == 2 * sum(
-            p["layers"] * p.get("indexer_key_elems_per_token", p.get("indexer_key_elems", 0) / p.get("indexer_pool", 1))
-            for p in planes
-        )
-        assert sizes.state_bytes_per_sequence == sum(
-            state["layers"] * (4 * part["recurrent"] + 2 * part["conv_dim"] * (part["conv_kernel"] - 1))
-            for state in truth["linear_state"]
-            for part in state["parts"]
-        )
