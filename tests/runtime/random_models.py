@@ -16,6 +16,11 @@ def prompt(length: int, vocabulary: int = 256) -> list[int]:
     return [(91 * place + 7) % vocabulary for place in range(length)]
 
 
+def text_prompt(length: int) -> list[int]:
+    """Without the ids that mark images, which lie below 20 in models that see."""
+    return [20 + token for token in prompt(length, 200)]
+
+
 def make_model(
     config: dict[str, Any], folder: Path, seed: int = 1, rename: Callable[[str], str] = str
 ) -> transformers.PreTrainedModel:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-import transformers
+from agreement import LIMIT, Pair, agrees_with_their_cache, batch_gives_what_each_gets_alone, chunks_give_the_whole
 from closeness import worst_error
 from latent_configs import DEEPSEEK_V4
-from random_models import cached_logits, logits_of, make_v4, prompt
+from random_models import logits_of, make_v4, prompt
 
-from day0.runtime.batch import Request, SamplingParams
-from day0.runtime.engine.engine import Engine
-
-LIMIT = 1e-5
 SPARSE, HEAVY = 4, 16
-Pair = tuple[transformers.PreTrainedModel, Engine]
 
 
 @pytest.fixture(scope="module")
@@ -37,24 +32,17 @@ def test_logits_agree(pair: Pair, length: int) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 3, 4, 5, 7, 15, 17, 62])
 def test_chunks_and_decode_are_the_whole(pair: Pair, chunk: int) -> None:
-    _, engine = pair
-    assert worst_error(engine.forward(prompt(63), chunk=chunk), engine.forward(prompt(63))) < LIMIT
+    chunks_give_the_whole(pair[1], prompt(63), chunk)
 
 
 def test_their_own_cache_gives_the_same(pair: Pair) -> None:
-    model, engine = pair
-    assert worst_error(engine.forward(prompt(63), chunk=1), cached_logits(model, prompt(63), 20)) < LIMIT
+    agrees_with_their_cache(pair, prompt(63), prefill=20)
 
 
 def test_a_batch_gives_what_each_gets_alone(pair: Pair) -> None:
     """Sequences that finish entries at different steps decode in one group."""
     _, engine = pair
-    params = SamplingParams(max_tokens=18, ignore_eos=True, logprobs=5)
-    requests = [Request(str(length), tuple(prompt(length)), params) for length in (1, 2, 14, 15, 17, 40)]
-    for request, beside in zip(requests, engine.generate(requests), strict=True):
-        alone = engine.generate([request])[0]
-        assert beside.token_ids == alone.token_ids
-        assert beside.logprobs == pytest.approx(alone.logprobs, abs=1e-5)
+    batch_gives_what_each_gets_alone(engine, [prompt(length) for length in (1, 2, 14, 15, 17, 40)], max_tokens=18)
 
 
 @pytest.mark.parametrize(

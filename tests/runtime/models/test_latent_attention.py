@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import transformers
+from agreement import LIMIT, Pair, agrees_with_their_cache, batch_gives_what_each_gets_alone
 from closeness import worst_error
 from latent_configs import AXK1, DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, KIMI_K2, MINICPM3, MISTRAL4, YARN, YOUTU
-from random_models import cached_logits, logits_of, make_model, prompt
+from random_models import logits_of, make_model, prompt
 
-from day0.runtime.batch import Request, SamplingParams
 from day0.runtime.engine.engine import Engine
 
-LIMIT = 1e-5
 MODELS: dict[str, dict[str, Any]] = {
     "deepseek_v3": DEEPSEEK_V3,
     "deepseek_v3 without query latent": DEEPSEEK_V3 | {"q_lora_rank": None},
@@ -53,26 +51,18 @@ def test_logits_agree(name: str, tmp_path: Path, make_engine) -> None:
 
 
 @pytest.fixture(scope="module", params=["deepseek_v3", "deepseek_v2", "glm4_moe_lite"])
-def pair(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, make_engine
-) -> tuple[transformers.PreTrainedModel, Engine]:
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, make_engine) -> Pair:
     folder = tmp_path_factory.mktemp("model")
     return make_model(MODELS[request.param], folder), make_engine(folder)
 
 
-def test_their_own_cache_gives_the_same(pair) -> None:
-    model, engine = pair
-    assert worst_error(engine.forward(prompt(63), chunk=1), cached_logits(model, prompt(63), 20)) < LIMIT
+def test_their_own_cache_gives_the_same(pair: Pair) -> None:
+    agrees_with_their_cache(pair, prompt(63), prefill=20)
 
 
-def test_a_batch_gives_what_each_gets_alone(pair) -> None:
+def test_a_batch_gives_what_each_gets_alone(pair: Pair) -> None:
     _, engine = pair
-    params = SamplingParams(max_tokens=9, ignore_eos=True, logprobs=5)
-    requests = [Request(str(length), tuple(prompt(length)), params) for length in (1, 15, 16, 17, 63)]
-    for request, beside in zip(requests, engine.generate(requests), strict=True):
-        alone = engine.generate([request])[0]
-        assert beside.token_ids == alone.token_ids
-        assert beside.logprobs == pytest.approx(alone.logprobs, abs=1e-5)
+    batch_gives_what_each_gets_alone(engine, [prompt(length) for length in (1, 15, 16, 17, 63)], max_tokens=9)
 
 
 @pytest.mark.parametrize("part", ["kv_b_proj", "q_a_norm", "kv_a_norm"])

@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
+from agreement import LIMIT, Pair, agrees_with_their_cache, batch_gives_what_each_gets_alone, chunks_give_the_whole
 from closeness import worst_error
 from latent_configs import DEEPSEEK_V3, DEEPSEEK_V32, GLM_MOE_DSA
-from random_models import cached_logits, logits_of, make_model, prompt
+from random_models import logits_of, make_model, prompt
 
 from day0.profile.profile import SparseLatentAttention
-from day0.runtime.batch import Request, SamplingParams
 from day0.runtime.engine.engine import Engine
 from day0.runtime.trace import Trace
 
-LIMIT = 1e-5
 TOP_K = 24
 MODELS: dict[str, dict[str, Any]] = {
     "deepseek_v32": DEEPSEEK_V32,
@@ -27,7 +25,6 @@ MODELS: dict[str, dict[str, Any]] = {
     "glm_moe_dsa by a list": GLM_MOE_DSA
     | {"num_hidden_layers": 4, "indexer_types": ["full", "shared", "full", "shared"]},
 }
-Pair = tuple[transformers.PreTrainedModel, Engine]
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -50,24 +47,17 @@ def test_logits_agree(pair: Pair, length: int) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 7, 16, 23, 25, 62])
 def test_chunks_and_decode_are_the_whole(pair: Pair, chunk: int) -> None:
-    _, engine = pair
-    assert worst_error(engine.forward(prompt(63), chunk=chunk), engine.forward(prompt(63))) < LIMIT
+    chunks_give_the_whole(pair[1], prompt(63), chunk)
 
 
 def test_their_own_cache_gives_the_same(pair: Pair) -> None:
-    model, engine = pair
-    assert worst_error(engine.forward(prompt(63), chunk=1), cached_logits(model, prompt(63), 20)) < LIMIT
+    agrees_with_their_cache(pair, prompt(63), prefill=20)
 
 
 def test_a_batch_gives_what_each_gets_alone(pair: Pair) -> None:
     """Sequences below and above the size of the choice decode in one group."""
     _, engine = pair
-    params = SamplingParams(max_tokens=9, ignore_eos=True, logprobs=5)
-    requests = [Request(str(length), tuple(prompt(length)), params) for length in (1, 15, 17, 23, 40, 63)]
-    for request, beside in zip(requests, engine.generate(requests), strict=True):
-        alone = engine.generate([request])[0]
-        assert beside.token_ids == alone.token_ids
-        assert beside.logprobs == pytest.approx(alone.logprobs, abs=1e-5)
+    batch_gives_what_each_gets_alone(engine, [prompt(length) for length in (1, 15, 17, 23, 40, 63)], max_tokens=9)
 
 
 def test_the_choice_is_felt(pair: Pair) -> None:

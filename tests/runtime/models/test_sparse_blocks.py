@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
+from agreement import LIMIT, Pair, agrees_with_their_cache, batch_gives_what_each_gets_alone, chunks_give_the_whole
 from block_sparse_configs import BLOCK, SPARSE, TEXT, TOP_K, whole
 from closeness import worst_error
-from random_models import cached_logits, logits_of, make_model
+from random_models import logits_of, make_model, text_prompt
 
-from day0.runtime.batch import Request, SamplingParams
 from day0.runtime.engine.engine import Engine
 from day0.runtime.trace import Trace
 
-LIMIT = 1e-5
 PAGE = 16
 MODELS: dict[str, dict[str, Any]] = {
     "one local block": TEXT,
@@ -36,14 +34,6 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def prompt(length: int) -> list[int]:
-    """Without the ids that mark images."""
-    return [20 + (91 * place + 7) % 200 for place in range(length)]
-
-
-Pair = tuple[transformers.PreTrainedModel, Engine]
-
-
 @pytest.fixture(scope="module", params=MODELS)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, make_engine) -> Pair:
     folder = tmp_path_factory.mktemp("model")
@@ -57,43 +47,38 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_logits_agree(pair: Pair, length: int) -> None:
     """One less than, as long as and one more than a block, a page, what is read at most, and many of each."""
     model, engine = pair
-    wanted = logits_of(model, prompt(length))
+    wanted = logits_of(model, text_prompt(length))
     for chunk in (length, 7, 16):
-        assert worst_error(engine.forward(prompt(length), chunk=chunk), wanted) < LIMIT, f"chunks of {chunk}"
+        assert worst_error(engine.forward(text_prompt(length), chunk=chunk), wanted) < LIMIT, f"chunks of {chunk}"
 
 
 @pytest.mark.parametrize("chunk", [1, 8, 9, 24, 25])
 def test_chunks_and_decode_are_the_whole(pair: Pair, chunk: int) -> None:
-    _, engine = pair
-    assert worst_error(engine.forward(prompt(63), chunk=chunk), engine.forward(prompt(63))) < LIMIT
+    chunks_give_the_whole(pair[1], text_prompt(63), chunk)
 
 
 def test_their_own_cache_gives_the_same(pair: Pair) -> None:
-    model, engine = pair
-    assert worst_error(engine.forward(prompt(63), chunk=1), cached_logits(model, prompt(63), 20)) < LIMIT
+    agrees_with_their_cache(pair, text_prompt(63), prefill=20)
 
 
 def test_a_batch_gives_what_each_gets_alone(pair: Pair) -> None:
     """Sequences below and above what is read at most decode in one group."""
     _, engine = pair
-    params = SamplingParams(max_tokens=9, ignore_eos=True, logprobs=5)
-    requests = [Request(str(length), tuple(prompt(length)), params) for length in (1, 7, 16, 23, 40, 63)]
-    for request, beside in zip(requests, engine.generate(requests), strict=True):
-        alone = engine.generate([request])[0]
-        assert beside.token_ids == alone.token_ids
-        assert beside.logprobs == pytest.approx(alone.logprobs, rel=1e-5, abs=1e-5)
+    batch_gives_what_each_gets_alone(
+        engine, [text_prompt(length) for length in (1, 7, 16, 23, 40, 63)], max_tokens=9, rel=1e-5
+    )
 
 
 def test_the_choice_is_felt(pair: Pair) -> None:
     """Past `top_k` blocks the numbers are not those of the weakest blocks, else nothing above shows anything."""
     _, engine = pair
     trace = Trace()
-    before = engine.forward(prompt(63), trace=trace)
+    before = engine.forward(text_prompt(63), trace=trace)
     indexers = [layer.mixer.indexer for layer in engine.model.layers if hasattr(layer.mixer, "indexer")]
     assert len(indexers) == 2
     for indexer in indexers:
         indexer.q_proj.weight.neg_()  # what scored best scores worst
-    after = engine.forward(prompt(63))
+    after = engine.forward(text_prompt(63))
     for indexer in indexers:
         indexer.q_proj.weight.neg_()
     reach = BLOCK * TOP_K
@@ -108,5 +93,5 @@ def test_the_decoder_alone_as_transformers_saves_it(tmp_path: Path, make_engine)
     """Under other names, with gate and up joined and experts stacked."""
     model = make_model(TEXT | {"architectures": ["MiniMaxM3VLForCausalLM"]}, tmp_path)
     engine: Engine = make_engine(tmp_path, debug=True)
-    assert worst_error(engine.forward(prompt(63)), logits_of(model, prompt(63))) < LIMIT
-    assert worst_error(engine.forward(prompt(63), chunk=7), logits_of(model, prompt(63))) < LIMIT
+    assert worst_error(engine.forward(text_prompt(63)), logits_of(model, text_prompt(63))) < LIMIT
+    assert worst_error(engine.forward(text_prompt(63), chunk=7), logits_of(model, text_prompt(63))) < LIMIT

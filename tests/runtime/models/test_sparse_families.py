@@ -7,22 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import transformers
+from agreement import LIMIT, Pair, agrees_with_their_cache, batch_gives_what_each_gets_alone
 from closeness import worst_error
 from latent_configs import AXK2, GLM5_NEXT, HY_V4
-from random_models import cached_logits, logits_of, make_model
+from random_models import logits_of, make_model, text_prompt
 
-from day0.runtime.batch import Request, SamplingParams
 from day0.runtime.engine.engine import Engine
 
-LIMIT = 1e-5
 POOL, TOP_K = 4, 16
-Pair = tuple[transformers.PreTrainedModel, Engine]
-
-
-def prompt(length: int) -> list[int]:
-    """Without the ids that mark images."""
-    return [20 + (91 * place + 7) % 200 for place in range(length)]
 
 
 def published(name: str) -> str:
@@ -39,10 +31,10 @@ def test_logits_agree(config: dict[str, Any], rename: Any, tmp_path: Path, make_
     engine: Engine = make_engine(tmp_path, debug=True)
     assert engine.profile.unused_config_keys == ()
     for length in (1, 23, 24, 25, 63):
-        wanted = logits_of(model, prompt(length))
-        assert worst_error(engine.forward(prompt(length)), wanted) < LIMIT, f"{length} tokens"
+        wanted = logits_of(model, text_prompt(length))
+        assert worst_error(engine.forward(text_prompt(length)), wanted) < LIMIT, f"{length} tokens"
     for chunk in (1, 7, 25):
-        assert worst_error(engine.forward(prompt(63), chunk=chunk), wanted) < LIMIT, f"chunks of {chunk}"
+        assert worst_error(engine.forward(text_prompt(63), chunk=chunk), wanted) < LIMIT, f"chunks of {chunk}"
 
 
 @pytest.fixture(scope="module")
@@ -70,36 +62,30 @@ def pooled(tmp_path_factory: pytest.TempPathFactory, make_engine) -> Pair:
 def test_pools_agree(pooled: Pair, length: int) -> None:
     """Around one pool, a page, the choice, and the first length that leaves a pool unchosen (20)."""
     model, engine = pooled
-    wanted = logits_of(model, prompt(length))
+    wanted = logits_of(model, text_prompt(length))
     for chunk in (length, 1, 7, 16):
-        assert worst_error(engine.forward(prompt(length), chunk=chunk), wanted) < LIMIT, f"chunks of {chunk}"
+        assert worst_error(engine.forward(text_prompt(length), chunk=chunk), wanted) < LIMIT, f"chunks of {chunk}"
 
 
 def test_pools_agree_with_their_cache(pooled: Pair) -> None:
-    model, engine = pooled
-    assert worst_error(engine.forward(prompt(41), chunk=1), cached_logits(model, prompt(41), 18)) < LIMIT
+    agrees_with_their_cache(pooled, text_prompt(41), prefill=18)
 
 
 def test_pools_in_a_batch(pooled: Pair) -> None:
     """Sequences that finish pools at different steps decode in one group."""
     _, engine = pooled
-    params = SamplingParams(max_tokens=9, ignore_eos=True, logprobs=5)
-    requests = [Request(str(length), tuple(prompt(length)), params) for length in (1, 2, 15, 18, 40)]
-    for request, beside in zip(requests, engine.generate(requests), strict=True):
-        alone = engine.generate([request])[0]
-        assert beside.token_ids == alone.token_ids
-        assert beside.logprobs == pytest.approx(alone.logprobs, abs=1e-5)
+    batch_gives_what_each_gets_alone(engine, [text_prompt(length) for length in (1, 2, 15, 18, 40)], max_tokens=9)
 
 
 def test_the_pooling_is_felt(pooled: Pair) -> None:
     """Not before a pool is left out: what pools and their tail hold together is everything until then."""
     _, engine = pooled
     first_left_out = TOP_K + POOL - 1
-    before = engine.forward(prompt(63))
+    before = engine.forward(text_prompt(63))
     bias = engine.model.layers[1].mixer.indexer.pool_bias
     kept = bias.clone()
     bias.copy_(kept.flip(0) * 3)
-    after = engine.forward(prompt(63))
+    after = engine.forward(text_prompt(63))
     bias.copy_(kept)
     assert worst_error(after[:first_left_out], before[:first_left_out]) < LIMIT
     assert worst_error(after[first_left_out:], before[first_left_out:]) > 1e-3

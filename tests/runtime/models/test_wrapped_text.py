@@ -12,7 +12,7 @@ import transformers
 from closeness import worst_error
 from family_variants import SIZES, VARIANTS
 from latent_configs import DEEPSEEK_V32
-from random_models import cached_logits, logits_of, make_model
+from random_models import cached_logits, logits_of, make_model, text_prompt
 
 from day0.profile.profile import VisionTower
 from day0.profile.read import read_profile
@@ -66,11 +66,6 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 """By model: edits of the text section, the tower's section, and keys of the top level."""
 
 
-def prompt(length: int) -> list[int]:
-    """Without the ids that mark images."""
-    return [20 + (91 * place + 7) % 200 for place in range(length)]
-
-
 def make_wrapped(name: str, folder: Path) -> transformers.PreTrainedModel:
     """A random model of a small config, in transformers' own spelling, saved into `folder`."""
     edits, tower, top = MODELS[name]
@@ -115,15 +110,15 @@ def test_text_runs_without_the_tower(name: str, tmp_path: Path, make_engine) -> 
     engine: Engine = make_engine(tmp_path, runtime="native", max_model_len=64, debug=True)
     assert (engine.vision is None) == (not profile.vision.native)
     for length in LENGTHS:
-        wanted = text_logits(model, prompt(length))
+        wanted = text_logits(model, text_prompt(length))
         for chunk in (length, 7, 1):
-            assert worst_error(engine.forward(prompt(length), chunk=chunk), wanted) < LIMIT, f"{length} by {chunk}"
+            assert worst_error(engine.forward(text_prompt(length), chunk=chunk), wanted) < LIMIT, f"{length} by {chunk}"
     _check_batch(engine)
 
 
 def _check_batch(engine: Engine) -> None:
     params = SamplingParams(max_tokens=3, ignore_eos=True, logprobs=1)
-    requests = [Request(str(length), tuple(prompt(length)), params) for length in LENGTHS]
+    requests = [Request(str(length), tuple(text_prompt(length)), params) for length in LENGTHS]
     for request, beside in zip(requests, engine.generate(requests), strict=True):
         alone = engine.generate([request])[0]
         assert beside.token_ids == alone.token_ids
@@ -164,10 +159,10 @@ def test_dots3(tmp_path: Path, make_engine) -> None:
     model = make_model(DOTS3, tmp_path)
     engine: Engine = make_engine(tmp_path, runtime="native", debug=True)
     for length in (1, 15, 16, 17, 23, 24, 25, 63):
-        wanted = logits_of(model, prompt(length))
+        wanted = logits_of(model, text_prompt(length))
         for chunk in (length, 7):
-            assert worst_error(engine.forward(prompt(length), chunk=chunk), wanted) < LIMIT, f"{length} by {chunk}"
-    assert worst_error(engine.forward(prompt(41), chunk=1), cached_logits(model, prompt(41), 18)) < LIMIT
+            assert worst_error(engine.forward(text_prompt(length), chunk=chunk), wanted) < LIMIT, f"{length} by {chunk}"
+    assert worst_error(engine.forward(text_prompt(41), chunk=1), cached_logits(model, text_prompt(41), 18)) < LIMIT
     _check_batch(engine)
 
 
@@ -179,5 +174,5 @@ def test_mimo_is_qwen2_with_predictors(tmp_path: Path, make_engine) -> None:
     (tmp_path / "config.json").write_text(json.dumps(own))
     engine: Engine = make_engine(tmp_path, runtime="native", max_model_len=64)
     assert engine.profile.family == "mimo"
-    assert worst_error(engine.forward(prompt(40)), logits_of(model, prompt(40))) < LIMIT
-    assert worst_error(engine.forward(prompt(40), chunk=7), logits_of(model, prompt(40))) < LIMIT
+    assert worst_error(engine.forward(text_prompt(40)), logits_of(model, text_prompt(40))) < LIMIT
+    assert worst_error(engine.forward(text_prompt(40), chunk=7), logits_of(model, text_prompt(40))) < LIMIT
