@@ -18,6 +18,13 @@ settings.load_profile("day0")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import torch  # noqa: E402  reads the number of threads when it is imported
+
+# Triton's kernels are interpreted where there is no accelerator. It is asked for here, before any test imports them:
+# triton looks once, when a kernel is defined.
+if not torch.accelerator.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 REPO = Path(__file__).resolve().parent.parent
 
 

@@ -71,7 +71,7 @@ def test_an_id_that_is_in_use(engine: Engine) -> None:
 def test_a_full_queue_is_the_environments_fault_and_passes(engine: Engine) -> None:
     for name in "abc":
         engine.add(request(name))
-    with pytest.raises(QueueFull, match="3 requests are waiting, the limit is 3") as caught:
+    with pytest.raises(QueueFull, match="3 requests are waiting, 3 of them this client's; the limit is 3") as caught:
         engine.add(request("d"))
     assert caught.value.exit_code == ExitCode.ENVIRONMENT
     engine.step()

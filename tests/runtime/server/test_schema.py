@@ -18,7 +18,7 @@ from day0.runtime.server.schema import (
 
 @pytest.mark.parametrize(
     ("prompt", "prompts"),
-    [("ab", ["ab"]), (["a", "b"], ["a", "b"]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]]), ([], [])],
+    [("ab", ["ab"]), (["a", "b"], ["a", "b"]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]])],
 )
 def test_the_forms_of_a_prompt(prompt, prompts):
     assert CompletionRequest(prompt=prompt).prompts() == prompts

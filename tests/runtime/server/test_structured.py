@@ -127,3 +127,11 @@ def test_logit_bias_forces_and_forbids(llama):
     assert len(set(letter.choices[0].text)) == 1
     with pytest.raises(openai.BadRequestError, match="outside the vocabulary"):
         chat(llama, logit_bias={"99999": 1})
+
+
+def test_a_schema_that_never_compiles_is_refused_and_holds_nobody_up(llama, monkeypatch):
+    monkeypatch.setattr("day0.runtime.server.grammar_check.CHECK_SECONDS", 2.0)
+    endless = {"allOf": [{"type": "string", "pattern": f"(a|b)*a(a|b){{{length}}}"} for length in range(5, 40)]}
+    with pytest.raises(openai.BadRequestError, match="did not compile within 2 seconds"):
+        chat(llama, response_format=form(endless))
+    assert kept(chat(llama, response_format=form(SCHEMA)).choices[0].message.content)

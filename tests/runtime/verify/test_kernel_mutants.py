@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-if not torch.accelerator.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton")
 
 from kernel_mutants import MUTANTS, TRIALS, USED_BY
