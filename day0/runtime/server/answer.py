@@ -18,6 +18,9 @@ from day0.runtime.server.schema import PromptTokensDetails, SamplingFields, Usag
 
 T = TypeVar("T")
 
+ANSWER_TYPES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}, "text/event-stream": {}}}}
+"""The two forms of `answer`, for the OpenAPI document."""
+
 
 class Writer(Protocol):
     """Spells an endpoint's answers. `with_usage` says that chunks carry a usage field, null but in the last."""

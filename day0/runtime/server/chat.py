@@ -7,7 +7,7 @@ from dataclasses import replace
 from fastapi import APIRouter, Request, Response
 
 from day0.runtime.batch import Grammar
-from day0.runtime.server.answer import answer
+from day0.runtime.server.answer import ANSWER_TYPES, answer
 from day0.runtime.server.chat_writer import ChatWriter
 from day0.runtime.server.errors import ApiError, not_supported
 from day0.runtime.server.generation import Generation, sampling_params
@@ -20,7 +20,7 @@ from day0.runtime.server.structured import json_grammar, schema_of_format
 def chat_router(service: Service) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/v1/chat/completions", response_model=None)
+    @router.post("/v1/chat/completions", response_model=None, responses=ANSWER_TYPES)
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         service.admit(body.model)
         unsupported = body.unsupported()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, UnsetType
 
-from day0.runtime.server.answer import answer
+from day0.runtime.server.answer import ANSWER_TYPES, answer
 from day0.runtime.server.errors import ApiError, not_supported
 from day0.runtime.server.generation import Generation, Piece, by_choice, sampling_params
 from day0.runtime.server.logprobs import completion_logprobs, token_text
@@ -29,7 +29,7 @@ DEFAULT_MAX_TOKENS = 16
 def completions_router(service: Service) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/v1/completions", response_model=None)
+    @router.post("/v1/completions", response_model=None, responses=ANSWER_TYPES)
     async def completions(body: CompletionRequest, request: Request) -> Response:
         service.admit(body.model)
         unsupported = body.unsupported()

@@ -31,6 +31,8 @@ MAX_CHOICES = 128
 MAX_SEQUENCES = 1024
 """Of one request: what the engine's queue holds. More would be told to come again, for ever."""
 MAX_STOP_STRINGS = 16
+MAX_STOP_TOKENS = 1024
+"""The engine looks through them at every token, for all requests."""
 MAX_LOGPROBS = 20
 LOWEST_LOGPROB = -9999.0
 """What stands for a log probability of minus infinity, which JSON cannot say (OpenAI's own convention)."""
@@ -77,7 +79,7 @@ class SamplingFields(BookkeepingFields):
     top_k: Annotated[int, Field(ge=-1)] | None = None
     min_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0.0, le=10.0)] | None = None
-    stop_token_ids: list[TokenId] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKENS)] | None = None
     ignore_eos: bool | None = None
 
     NOT_YET: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
@@ -101,7 +103,12 @@ class SamplingFields(BookkeepingFields):
 
 
 class CompletionRequest(SamplingFields):
-    prompt: str | list[str] | list[TokenId] | list[list[TokenId]]
+    prompt: (
+        str
+        | Annotated[list[str], Field(min_length=1, max_length=MAX_SEQUENCES)]
+        | Annotated[list[TokenId], Field(min_length=1)]
+        | Annotated[list[Annotated[list[TokenId], Field(min_length=1)]], Field(min_length=1, max_length=MAX_SEQUENCES)]
+    )
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     echo: bool | None = None
     suffix: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 import day0
@@ -26,7 +27,7 @@ def status_router(service: Service) -> APIRouter:
         response.status_code = 503 if reason else 200
         return response
 
-    @router.get("/metrics", response_model=None)
+    @router.get("/metrics", response_model=None, response_class=PlainTextResponse)
     async def metrics() -> Response:
         return Response(service.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 

@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from llguidance import LLMatcher
-
 from day0.runtime.server.errors import ApiError
+from day0.runtime.server.grammar_check import complaint
 from day0.runtime.server.schema_tools import FunctionDefinition, ResponseFormat
 
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
@@ -58,12 +57,12 @@ def schema_of_calls(functions: Sequence[FunctionDefinition], *, at_most: int | N
 def json_grammar(schema: Mapping[str, Any], *, param: str, preface: str = "", rules: str = "") -> str:
     """The grammar of a JSON text that keeps `schema`, behind `preface`, whose rules are `rules`.
 
-    Raises ApiError, naming the place in the schema, where llguidance cannot compile it.
+    Raises ApiError, naming the place in the schema, where llguidance cannot compile it, or not in time.
     """
     grammar = f"start: {preface} json\n{rules}json: %json {_text(schema)}\n"
-    failed, messages = LLMatcher.validate_grammar_with_warnings(grammar)
-    if failed:
-        place, reason = _culprit(schema, "", _reason(messages[0]))
+    told = complaint(grammar, param=param)
+    if told is not None:
+        place, reason = _culprit(schema, "", _reason(told), param)
         raise ApiError(400, f"invalid schema at '{place or '/'}': {reason}", param=param, code="invalid_schema")
     return grammar
 
@@ -81,13 +80,13 @@ def _reason(message: str) -> str:
     return " ".join(text.partition("\n   1 |")[0].split())
 
 
-def _culprit(schema: Mapping[str, Any], place: str, reason: str, depth: int = 0) -> tuple[str, str]:
+def _culprit(schema: Mapping[str, Any], place: str, reason: str, param: str, depth: int = 0) -> tuple[str, str]:
     """The smallest part of a broken schema that is broken by itself, as a JSON pointer, and what is wrong with it."""
     for name, part in _parts(schema):
         if depth < _DEEPEST and "$ref" not in (text := _text(part)):
-            failed, messages = LLMatcher.validate_grammar_with_warnings(f"start: json\njson: %json {text}\n")
-            if failed:
-                return _culprit(part, f"{place}/{name}", _reason(messages[0]), depth + 1)
+            told = complaint(f"start: json\njson: %json {text}\n", param=param)
+            if told is not None:
+                return _culprit(part, f"{place}/{name}", _reason(told), param, depth + 1)
     return place, reason
 
 
