@@ -78,9 +78,15 @@ def test_code_of_a_repository_is_run_only_with_the_flag(
     assert "code of the model's own repository" in document["limits"][0]
 
 
-@pytest.mark.parametrize("option", [["--runtime", "best"], ["--engine", "vllm", "--trust-remote-code"]])
-def test_options_that_cannot_be_are_refused(option: list[str], gpt2: Path) -> None:
-    assert main(["serve", str(gpt2), *option]) == 2
+def test_a_runtime_that_there_is_not_is_refused(gpt2: Path) -> None:
+    assert main(["serve", str(gpt2), "--runtime", "best"]) == 2
+
+
+def test_another_engine_is_told_that_code_of_a_repository_may_run(
+    gpt2: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", str(gpt2), "--engine", "vllm", "--trust-remote-code", "--dry-run"]) == 0
+    assert "--trust-remote-code" in capsys.readouterr().out
 
 
 def test_a_dry_run_spells_the_choice_out(gpt2: Path, capsys: pytest.CaptureFixture[str]) -> None:
